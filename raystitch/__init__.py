@@ -1,0 +1,1 @@
+"""raystitch: invariance-aware model stitching at scale."""
