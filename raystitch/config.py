@@ -227,9 +227,12 @@ class Resources(_Part):
 
 
 class ResourcesConfig(_Part):
-    """Per kind of work. Inversions and fits ask for half a core by default: they overlap, each core serving one of both."""
+    """Per kind of worker: ``iri`` workers make base models and IRI sets, ``fit`` workers the fits.
 
-    model: Resources = Resources()
+    Each asks for half a core by default, so that both kinds overlap and every core serves one of each. ``iri_actors`` is the
+    number of ``iri`` workers: by default one per core, or one per share of a GPU.
+    """
+
     iri: Resources = Resources(cpus=0.5)
     fit: Resources = Resources(cpus=0.5)
     iri_actors: int | None = Field(default=None, ge=1)

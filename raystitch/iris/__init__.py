@@ -1,0 +1,19 @@
+"""Identically represented inputs (IRIs, METHOD §2): invert a representation, and keep the result in lossless shards."""
+
+from raystitch.iris.encoding import decode_shard, encode_shard
+from raystitch.iris.index import set_index
+from raystitch.iris.invert import Inversion, invert, residual
+from raystitch.iris.shard import Shard, make_shard
+from raystitch.iris.start import sample_seed
+
+__all__ = [
+    "Inversion",
+    "Shard",
+    "decode_shard",
+    "encode_shard",
+    "invert",
+    "make_shard",
+    "residual",
+    "sample_seed",
+    "set_index",
+]

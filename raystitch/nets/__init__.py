@@ -1,0 +1,21 @@
+"""Nets: build them, load their weights, find their stitch points and cut them there."""
+
+from raystitch.nets.build import NormalisedNet, build_net
+from raystitch.nets.cut import CutNet, Point, cut
+from raystitch.nets.freeze import fingerprint, freeze
+from raystitch.nets.points import find_points
+from raystitch.nets.weights import load_weights, read_weights, save_weights
+
+__all__ = [
+    "CutNet",
+    "NormalisedNet",
+    "Point",
+    "build_net",
+    "cut",
+    "find_points",
+    "fingerprint",
+    "freeze",
+    "load_weights",
+    "read_weights",
+    "save_weights",
+]

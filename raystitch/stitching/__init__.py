@@ -1,0 +1,27 @@
+"""Stitches: affine maps from a front model's representation to an end model's, and how to train them.
+
+Works on tensors and modules alone: no config file, storage or cluster is needed.
+"""
+
+from raystitch.stitching.diagnostics import affine_diagnostics
+from raystitch.stitching.fit import epoch_batches, fit_stitches, learning_rate
+from raystitch.stitching.fitted import Fitted
+from raystitch.stitching.initialise import InitReport, initialise
+from raystitch.stitching.objectives import fula_loss, hard_label_loss, match_loss, soft_label_loss
+from raystitch.stitching.stitch import Stitch, make_stitch
+
+__all__ = [
+    "Fitted",
+    "InitReport",
+    "Stitch",
+    "affine_diagnostics",
+    "epoch_batches",
+    "fit_stitches",
+    "fula_loss",
+    "hard_label_loss",
+    "initialise",
+    "learning_rate",
+    "make_stitch",
+    "match_loss",
+    "soft_label_loss",
+]

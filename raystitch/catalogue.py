@@ -1,0 +1,162 @@
+"""Look at everything a config names, before any work starts.
+
+Builds each net, finds its stitch points, reads each checkpoint, fingerprints each dataset, and checks that settings go
+together: class counts, image sizes, stitches that exist, batches that the data can fill. Whatever is wrong comes out here as
+one :class:`~raystitch.errors.InputError`; what is right becomes the :class:`~raystitch.plan.Catalogue` that planning needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+import fsspec
+
+from raystitch import data, nets
+from raystitch.config import ModelConfig, StudyConfig, expand_refs
+from raystitch.cost import segment_flops
+from raystitch.errors import InputError
+from raystitch.nets import NormalisedNet
+from raystitch.plan import Catalogue, DataFacts, ModelFacts, pair_points
+from raystitch.stitching import make_stitch
+
+
+def inspect(config: StudyConfig) -> Catalogue:
+    """Gather the facts of a study.
+
+    Raises:
+        InputError: anything named by the config is missing, unreadable or does not fit the rest.
+    """
+    datasets = {name: _look_at_data(config, name) for name in config.data}
+    models = {name: _look_at_model(config, name, datasets[m.data]) for name, m in config.models.items()}
+    catalogue = Catalogue(datasets, models)
+    for name in config.settings:
+        _check_setting(config, catalogue, name)
+    return catalogue
+
+
+def build(config: ModelConfig, num_classes: int, seed: int, where: str) -> NormalisedNet:
+    """The net of a model config with seeded initial weights; errors name the config field."""
+    try:
+        return nets.build_net(
+            config.arch, num_classes, config.args, config.normalise.mean, config.normalise.std, seed=seed
+        )
+    except InputError as error:
+        raise InputError(f"{where}.{error.where}", error.value, error.problem) from error
+
+
+def read_checkpoint(config: ModelConfig, seed: int, where: str) -> bytes:
+    """Bytes of the checkpoint of one seed."""
+    url = str(config.checkpoint).replace("{seed}", str(seed))
+    try:
+        with fsspec.open(url, "rb") as stream:
+            return bytes(stream.read())
+    except (OSError, ValueError, ImportError) as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        raise InputError(f"{where}.checkpoint", url, reason) from error
+
+
+def find_points(net: NormalisedNet, config: ModelConfig, size: int, where: str) -> tuple[nets.Point, ...]:
+    """Stitch points of a model; errors name the config field."""
+    try:
+        return nets.find_points(net, size, config.points)
+    except InputError as error:
+        raise InputError(f"{where}.points", error.value, error.problem) from error
+
+
+def _look_at_data(config: StudyConfig, name: str) -> DataFacts:
+    where, dataset = f"data.{name}", config.data[name]
+    facts = DataFacts(
+        train=data.fingerprint(dataset, "train", where),
+        test=data.fingerprint(dataset, "test", where),
+        num_classes=data.num_classes(dataset, where),
+        size=data.image_size(dataset, where),
+        train_count=data.count(dataset, "train", where),
+    )
+    if facts.num_classes < 2:
+        raise InputError(where, facts.num_classes, "a dataset needs at least two classes")
+    if dataset.cue is not None:
+        try:
+            data.make_cue(dataset.cue, facts.num_classes, facts.size, "train")
+        except InputError as error:
+            raise InputError(f"{where}.cue", error.value, error.problem) from error
+    return facts
+
+
+def _look_at_model(config: StudyConfig, name: str, dataset: DataFacts) -> ModelFacts:
+    model, where = config.models[name], f"models.{name}"
+    net = build(model, dataset.num_classes, 0, where)
+    weights = {}
+    for seed in model.seeds if model.checkpoint is not None else ():
+        content = read_checkpoint(model, seed, where)
+        source = f"{where}.checkpoint = {str(model.checkpoint).replace('{seed}', str(seed))!r}"
+        nets.load_weights(net, nets.read_weights(content, source), source)
+        weights[seed] = hashlib.sha256(content).hexdigest()
+    if model.train is not None and model.train.batch > dataset.train_count:
+        problem = f"the batch is larger than the training set, {dataset.train_count} images"
+        raise InputError(f"{where}.train.batch", model.train.batch, problem)
+    points = find_points(net, model, dataset.size, where)
+    flops = segment_flops(nets.cut(nets.freeze(net), points), dataset.size)
+    return ModelFacts(points, weights, _code_digest(model.arch), flops)
+
+
+def _code_digest(arch: str) -> str | None:
+    """SHA-256 of the file that defines a ``module:function`` net: other code is another model."""
+    module, colon, _ = arch.partition(":")
+    if not colon:
+        return None
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return None
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+
+
+def _check_setting(config: StudyConfig, catalogue: Catalogue, name: str) -> None:
+    setting, where = config.settings[name], f"settings.{name}"
+    for front, _ in expand_refs(config, setting.front, f"{where}.front"):
+        dataset = setting.data or config.models[front].data
+        _check_images(config, catalogue, dataset, where)
+        if config.data[dataset].cue is None and set(setting.eval) - {"test"}:
+            problem = f"dataset {dataset!r} has no cue, so its only evaluation set is 'test'"
+            raise InputError(f"{where}.eval", list(setting.eval), problem)
+        for end, _ in expand_refs(config, setting.end, f"{where}.end"):
+            for model in (front, end):
+                _check_model_fits(config, catalogue, model, dataset, where)
+            _check_stitches(config, catalogue, front, end, where)
+
+
+def _check_images(config: StudyConfig, catalogue: Catalogue, dataset: str, where: str) -> None:
+    count = catalogue.data[dataset].train_count
+    for field, needed in (("fit.batch", config.fit.batch), ("fit.init_images", _init_images(config))):
+        if needed > count:
+            raise InputError(field, needed, f"{where} trains its stitches on {dataset!r}, which has {count} images")
+
+
+def _init_images(config: StudyConfig) -> int:
+    return config.fit.init_images if config.fit.init == "pinv" else 0
+
+
+def _check_model_fits(config: StudyConfig, catalogue: Catalogue, model: str, dataset: str, where: str) -> None:
+    own, used = catalogue.data[config.models[model].data], catalogue.data[dataset]
+    if own.num_classes != used.num_classes:
+        problem = f"model {model!r} has {own.num_classes} classes but dataset {dataset!r} has {used.num_classes}"
+        raise InputError(where, None, problem)
+    if own.size != used.size:
+        problem = f"model {model!r} takes {own.size}-pixel images but dataset {dataset!r} has {used.size}-pixel ones"
+        raise InputError(where, None, f"{problem}; set data.{dataset}.size: {own.size}")
+
+
+def _check_stitches(config: StudyConfig, catalogue: Catalogue, front: str, end: str, where: str) -> None:
+    for i, j in pair_points(config, *_points(catalogue, front, end)):
+        f, g = _points(catalogue, front, end)
+        try:
+            make_stitch(f[i - 1], g[j - 1])
+        except InputError as error:
+            place = f"{where}: front {front!r} point {i} ({f[i - 1].module}) → end {end!r} point {j} ({g[j - 1].module})"
+            raise InputError(place, error.value, error.problem) from error
+
+
+def _points(catalogue: Catalogue, front: str, end: str) -> tuple[tuple[nets.Point, ...], tuple[nets.Point, ...]]:
+    f, g = (catalogue.models[name].points for name in (front, end))
+    return f, g  # type: ignore[return-value]

@@ -1,0 +1,76 @@
+"""The ``raystitch`` command: run a study, look at what would run, at what ran, and at the results.
+
+Exit codes: 0 all is done, 1 some units failed or are missing, 2 the input is wrong (one line on standard error), 130 stopped
+by the user.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from raystitch import commands
+from raystitch.errors import InputError
+
+_PLAN_TEXT = "print what would run: units by kind, shared, done and missing, and the estimated cost"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the console script and of ``python -m raystitch.sweep``."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except InputError as error:
+        print(f"raystitch: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("raystitch: stopped; what was finished is kept, the same command goes on from here", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="raystitch", description="Invariance-aware model stitching at scale.")
+    add = parser.add_subparsers(required=True, metavar="COMMAND").add_parser
+    sweep = _of_study(add, "sweep", "run a study: compute what is missing, write table and report", commands.sweep)
+    sweep.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    _of_study(add, "plan", _PLAN_TEXT, commands.plan)
+    _of_study(add, "validate", "check a config and all that it names, without running it", commands.validate)
+    _of_storage(add, "status", "what is done, missing and failed", commands.status)
+    results = _of_storage(add, "results", "print the results table, or export all of it", commands.results)
+    results.add_argument("--output", metavar="FILE", help="write every column as .csv, .json or .parquet")
+    _of_storage(add, "report", "write the report of a study again", commands.report)
+    points = add("points", help="stitch points of a net: number, kind, module and shape")
+    points.add_argument("model", metavar="MODEL", help="timm name, cifar_resnet20 … 56, resnet_mini, module:function")
+    points.add_argument("--size", type=int, help="side of the images in pixels (default: the net's own)")
+    points.add_argument("--arg", action="append", default=[], metavar="KEY=VALUE", help="keyword argument of the net")
+    points.set_defaults(run=commands.points)
+    return parser
+
+
+def _of_study(add: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = add(name, help=text, description=text)
+    command.add_argument("config", metavar="CONFIG", help="YAML file of the study, or its URL")
+    command.add_argument("--storage", metavar="URI", help="where results go (default: the config's, ./runs)")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="such as fit.epochs=5"
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def _of_storage(add: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = add(name, help=text, description=text)
+    command.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a study (default: every one)")
+    command.add_argument("--storage", metavar="URI", default="./runs", help="where results are (default: ./runs)")
+    command.set_defaults(run=run)
+    return command
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""What each command of ``raystitch`` does: from parsed arguments to printed lines and an exit code."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from raystitch.config import NORMALISATIONS, StudyConfig, load_config
+from raystitch.errors import InputError
+from raystitch.plan import Catalogue, Plan, expand
+from raystitch.results import load_table, read_study, sweep_names
+from raystitch.store import Store
+
+_SHOWN = [
+    "setting", "front", "end", "front_point", "end_point", "arm", "objective", "seed", "eval_set",
+    "agreement", "kappa", "top1", "match_error", "iri_r_median",
+]  # fmt: skip
+
+
+def sweep(arguments: Namespace) -> int:
+    """Run a study; with ``--dry-run`` only print its plan."""
+    if arguments.dry_run:
+        return plan(arguments)
+    from raystitch.sweep import run_sweep
+
+    done = run_sweep(_config(arguments), arguments.storage)
+    lines = [
+        f"results  {done.storage}",
+        f"report   {done.report}",
+        f'load     raystitch.load_results("{done.storage}", "{done.sweep}")',
+    ]
+    if done.missing:
+        lines.append(f"missing  {done.missing} units failed or could not start: raystitch status {done.sweep} "
+                     f"--storage {done.storage}")  # fmt: skip
+    _say("\n".join(lines))
+    return 1 if done.missing else 0
+
+
+def plan(arguments: Namespace) -> int:
+    """Print the units of a study by kind: how many uses share them, how many are done, and what the rest will cost."""
+    from raystitch.cost import Estimator
+    from raystitch.schedule import find_done
+
+    config = _config(arguments)
+    units, catalogue = _expand(config)
+    store = Store(arguments.storage or config.storage)
+    done = find_done(units, store).units
+    _say(_plan_table(units, done, title=f"{config.name} → {store.url}"))
+    cost = Estimator(config, catalogue).total(units, {unit.id for unit in units.units} - done)
+    parts = [f"base models {_flops(cost.model)}", f"IRIs {_flops(cost.iris)}", f"fits {_flops(cost.fit)}"]
+    _say(f"estimated cost of what is missing: {_flops(cost.model + cost.iris + cost.fit)} ({', '.join(parts)})")
+    return 0
+
+
+def validate(arguments: Namespace) -> int:
+    """Check a config and everything it names."""
+    config = _config(arguments)
+    units, _ = _expand(config)
+    Store(arguments.storage or config.storage).check_writable()
+    _say(f"{config.name} is valid: {len(units.models)} models, {len(units.iris)} IRI sets, {len(units.fits)} fits")
+    return 0
+
+
+def status(arguments: Namespace) -> int:
+    """Print what is done, missing and failed of the studies in a storage; 1 if anything is missing."""
+    from raystitch.reporting import present_units, read_failures
+
+    store = Store(arguments.storage)
+    names = _sweeps(store, arguments.sweep)
+    missing = 0
+    for name in names:
+        study = read_study(store, name)
+        done, failures = present_units(store, study), read_failures(store, study)
+        _say(_status_table(study, done, failures, title=name))
+        for failure in failures:
+            _say(f"failed: {failure['kind']} {failure['label']} ({failure['id']}): {failure['error']}")
+        missing += len(study["units"]) - len(done)
+    return 1 if missing else 0
+
+
+def results(arguments: Namespace) -> int:
+    """Print the main columns of the results table, or write every column to a file."""
+    store = Store(arguments.storage)
+    _sweeps(store, arguments.sweep)
+    table = load_table(store, arguments.sweep)
+    if arguments.output is None:
+        text = table[_SHOWN].to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="")
+        print(text if len(table) else "no results yet")
+        return 0
+    _export(table, Path(arguments.output))
+    _say(f"{len(table)} rows written to {arguments.output}")
+    return 0
+
+
+def report(arguments: Namespace) -> int:
+    """Write the report of a study, or of every one, from what is in the storage now."""
+    from raystitch.reporting import publish_report
+
+    store = Store(arguments.storage)
+    for name in _sweeps(store, arguments.sweep):
+        _say(publish_report(store, name))
+    return 0
+
+
+def points(arguments: Namespace) -> int:
+    """Print the stitch points of a net."""
+    from raystitch import nets
+
+    options = _keyword_arguments(arguments.arg)
+    mean, std = NORMALISATIONS["imagenet"]
+    net = nets.build_net(arguments.model, 10, options, mean, std)
+    size = arguments.size or nets.default_size(net)
+    table = Table("point", "kind", "module", "shape", title=f"{arguments.model} at {size} px", title_justify="left")
+    for point in nets.find_points(net, size):
+        table.add_row(str(point.index), point.kind, point.module, " × ".join(map(str, point.shape)))
+    _say(table)
+    return 0
+
+
+def _config(arguments: Namespace) -> StudyConfig:
+    return load_config(arguments.config, arguments.overrides)
+
+
+def _expand(config: StudyConfig) -> tuple[Plan, Catalogue]:
+    from raystitch.catalogue import inspect
+
+    catalogue = inspect(config)
+    return expand(config, catalogue), catalogue
+
+
+def _plan_table(units: Plan, done: frozenset[str], title: str) -> Table:
+    table = Table("kind", "units", "uses", "done", "missing", title=title, title_justify="left")
+    uses = Counter(parent.id for fit in units.fits for parent in fit.parents)
+    rows: list[tuple[str, Sequence[Any], int]] = [
+        ("base models", units.models, sum(uses[unit.id] for unit in units.models)),
+        ("IRI sets", units.iris, sum(uses[unit.id] for unit in units.iris)),
+        ("fits", [unit for unit in units.fits if unit.objective != "none"],
+         sum(row.unit.objective != "none" for row in units.rows)),
+        ("unstitched", [unit for unit in units.fits if unit.objective == "none"],
+         sum(row.unit.objective == "none" for row in units.rows)),
+    ]  # fmt: skip
+    for kind, found, used in rows:
+        count = sum(unit.id in done for unit in found)
+        table.add_row(kind, str(len(found)), str(used), str(count), str(len(found) - count))
+    shards = sum(len(unit.shards) for unit in units.iris)
+    table.caption = f"the IRI sets have {shards} shards; 'uses' counts how often fits, or settings, need these units"
+    table.caption_justify = "left"
+    return table
+
+
+def _status_table(study: dict[str, Any], done: set[str], failures: Sequence[dict[str, str]], title: str) -> Table:
+    table = Table("kind", "units", "done", "failed", "missing", title=title, title_justify="left")
+    totals = Counter(unit["kind"] for unit in study["units"])
+    finished = Counter(unit["kind"] for unit in study["units"] if unit["id"] in done)
+    failed = Counter(failure["kind"] for failure in failures)
+    for kind, total in totals.items():
+        row = (total, finished[kind], failed[kind], total - finished[kind] - failed[kind])
+        table.add_row(kind, *map(str, row))
+    return table
+
+
+def _sweeps(store: Store, wanted: str | None) -> list[str]:
+    if wanted is not None:
+        read_study(store, wanted)
+        return [wanted]
+    names = sweep_names(store)
+    if not names:
+        raise InputError("--storage", store.url, "holds no study; run 'raystitch sweep CONFIG' first")
+    return names
+
+
+def _export(table: pd.DataFrame, target: Path) -> None:
+    writers = {
+        ".csv": lambda: table.to_csv(target, index=False),
+        ".json": lambda: table.to_json(target, orient="records", indent=1),
+        ".parquet": lambda: table.to_parquet(target, index=False),
+    }
+    if target.suffix not in writers:
+        raise InputError("--output", str(target), f"the name must end in {', '.join(writers)}")
+    try:
+        writers[target.suffix]()
+    except OSError as error:
+        raise InputError("--output", str(target), f"cannot be written: {error.strerror or error}") from error
+
+
+def _keyword_arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise InputError("--arg", pair, "write it as key=value")
+        options[key] = yaml.safe_load(value)
+    return options
+
+
+def _flops(count: float) -> str:
+    for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count / 1e9:.3g} GFLOP"
+
+
+def _say(what: str | Table) -> None:
+    Console(highlight=False, soft_wrap=isinstance(what, str)).print(what, markup=False)

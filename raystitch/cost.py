@@ -1,0 +1,79 @@
+"""What a study will cost, in floating-point operations counted from the nets themselves (multiply and add are two)."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from raystitch.config import StudyConfig
+from raystitch.nets import CutNet
+from raystitch.plan import Catalogue, FitUnit, IriUnit, ModelUnit, Plan
+
+
+@dataclass(frozen=True)
+class Cost:
+    """FLOPs by kind of work."""
+
+    model: float
+    iris: float
+    fit: float
+
+
+@torch.no_grad()
+def segment_flops(net: CutNet, size: int) -> tuple[int, ...]:
+    """FLOPs of one image through each segment of a cut net, image → point 1 … point n → logits."""
+    z, flops = torch.zeros(1, 3, size, size), []
+    for point in range(net.n + 1):
+        with FlopCounterMode(display=False) as counter:
+            z = net.run(z, point, point + 1)
+        flops.append(int(counter.get_total_flops()))
+    return tuple(flops)
+
+
+class Estimator:
+    """Cost of units from the FLOPs of the nets' segments. A backward pass to the input costs as much as a forward pass."""
+
+    def __init__(self, config: StudyConfig, catalogue: Catalogue) -> None:
+        self._config, self._catalogue = config, catalogue
+        self._reach = {name: (0, *accumulate(facts.flops)) for name, facts in catalogue.models.items()}
+
+    def total(self, plan: Plan, missing: AbstractSet[str]) -> Cost:
+        """Cost of the missing units of a plan."""
+        fits = [unit for unit in plan.fits if unit.id in missing and unit.objective != "none"]
+        groups = {unit.group: unit for unit in fits}
+        return Cost(
+            model=sum(self._train(unit) for unit in plan.models if unit.id in missing),
+            iris=sum(self._invert(unit) for unit in plan.iris if unit.id in missing),
+            fit=sum(map(self._fit, fits)) + sum(map(self._shared, groups.values())),
+        )
+
+    def _flops(self, model: str, first: int, last: int) -> int:
+        reach = self._reach[model]
+        return reach[last] - reach[first]
+
+    def _whole(self, model: str) -> int:
+        return self._reach[model][-1]
+
+    def _train(self, unit: ModelUnit) -> float:
+        recipe = self._config.models[unit.name].train
+        images = self._catalogue.data[self._config.models[unit.name].data].train_count
+        return 0 if recipe is None else 3 * recipe.epochs * images * self._whole(unit.name)
+
+    def _invert(self, unit: IriUnit) -> float:
+        return 2 * self._config.iri.steps * unit.count * self._flops(unit.model.name, 0, unit.point)
+
+    def _shared(self, unit: FitUnit) -> float:
+        """Passes that the objectives of a group share: once where the nets are frozen, each epoch where they move."""
+        moving = self._config.protocol == "paper" and unit.arm == "real"
+        images = self._catalogue.data[unit.data].train_count * (self._config.fit.epochs if moving else 1)
+        return images * (self._flops(unit.front.name, 0, unit.front_point) + self._whole(unit.end.name))
+
+    def _fit(self, unit: FitUnit) -> float:
+        last = len(self._reach[unit.end.name]) - 1
+        stop = {"dm": unit.end_point, "fula": last - 1}.get(unit.objective, last)
+        images = self._catalogue.data[unit.data].train_count
+        return 2 * self._config.fit.epochs * images * self._flops(unit.end.name, unit.end_point, stop)

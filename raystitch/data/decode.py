@@ -1,0 +1,116 @@
+"""Encoded pictures to one uint8 tensor: RGB, all of one side, every failure named by its file or row."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from raystitch.errors import InputError
+
+Picture = tuple[str, Image.Image]
+"""A name to use in errors (file, or file and row) and the opened, perhaps not yet decoded, image."""
+
+_FAILURES = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    Image.DecompressionBombError,
+)  # what Pillow raises on bad bytes
+
+
+def open_picture(data: bytes, name: str) -> Picture:
+    """Read the header of an encoded image; pixels are decoded later.
+
+    Raises:
+        InputError: the bytes are not an image that Pillow knows.
+    """
+    try:
+        return name, Image.open(io.BytesIO(data))
+    except _FAILURES as error:
+        raise _unreadable(name, error) from error
+
+
+def square_side(picture: Picture, where: str) -> int:
+    """The side of a square image in pixels.
+
+    Raises:
+        InputError: the image is not square.
+    """
+    name, image = picture
+    if image.width != image.height:
+        problem = f"{name} is {image.width}×{image.height}, not square; set size to resize and crop all images"
+        raise InputError(f"{where}.size", None, problem)
+    return image.width
+
+
+def decode_pictures(pictures: Iterable[Picture], count: int, size: int | None, where: str) -> Tensor:
+    """Decode ``count`` ≥ 1 pictures to uint8 (count, 3, S, S), on as many threads as torch uses.
+
+    S is ``size``: the shorter side is resized to it (bilinear, antialiased) and the centre is cropped. Without ``size``
+    S is the side of the first picture, and all must have it.
+
+    Raises:
+        InputError: a picture is undecodable or deeper than 8 bits, or, without ``size``, not of the common square size.
+    """
+    stream = iter(pictures)
+    first = next(stream)
+    side = size if size is not None else square_side(first, where)
+
+    def pixels(picture: Picture) -> NDArray[np.uint8]:
+        return _to_pixels(picture, side, size is not None, where)
+
+    images = torch.empty(count, 3, side, side, dtype=torch.uint8)
+    images[0] = torch.from_numpy(pixels(first))
+    row = 1
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for chunk in _chunks(stream, 256):
+            for array in pool.map(pixels, chunk):
+                images[row] = torch.from_numpy(array)
+                row += 1
+    return images
+
+
+def _to_pixels(picture: Picture, side: int, resize: bool, where: str) -> NDArray[np.uint8]:
+    name, image = picture
+    if image.mode.startswith(("I", "F")):
+        raise InputError(
+            name, None, f"has more than 8 bits per channel (Pillow mode {image.mode}); convert it to 8 bits"
+        )
+    if not resize and image.size != (side, side):
+        problem = f"{name} is {image.width}×{image.height} but the first image is {side}×{side}; set size to resize all"
+        raise InputError(f"{where}.size", None, problem)
+    try:
+        rgb = _fit(image.convert("RGB"), side)
+    except _FAILURES as error:
+        raise _unreadable(name, error) from error
+    return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def _fit(image: Image.Image, side: int) -> Image.Image:
+    """Shorter side to ``side`` (Pillow's bilinear filter antialiases when it shrinks), then the centre square."""
+    scale = side / min(image.size)
+    width, height = (max(side, round(length * scale)) for length in image.size)
+    if (width, height) != image.size:
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (width - side) // 2, (height - side) // 2
+    return image.crop((left, top, left + side, top + side))
+
+
+def _chunks(stream: Iterator[Picture], size: int) -> Iterator[list[Picture]]:
+    """Lists of at most ``size``, so that only these many encoded images wait in memory."""
+    while chunk := list(islice(stream, size)):
+        yield chunk
+
+
+def _unreadable(name: str, error: Exception) -> InputError:
+    reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
+    return InputError(name, None, f"is not a readable image ({reason})")

@@ -1,0 +1,138 @@
+"""Image sets in the Hugging Face hub's Parquet layout: a struct column with ``bytes``, and an integer label column."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from raystitch.config import DataConfig
+from raystitch.data.decode import Picture, open_picture
+from raystitch.data.files import find_parquet
+from raystitch.data.imageset import Split
+from raystitch.errors import InputError
+
+_LABEL_NAMES = ("label", "labels", "fine_label")
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One Parquet file: where it is, the name of its image column, and all its labels."""
+
+    fs: Any
+    path: str
+    image_column: str
+    labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """Both splits of a dataset; labels are read, images are not yet."""
+
+    tables: Mapping[Split, Sequence[_Table]]
+
+    @property
+    def num_classes(self) -> int:
+        """Largest label of either split + 1."""
+        return 1 + max(
+            (int(t.labels.max()) for tables in self.tables.values() for t in tables if len(t.labels)), default=0
+        )
+
+    def labels(self, split: Split) -> NDArray[np.int64]:
+        """Labels int64 of all rows of a split: its files in the order of their names."""
+        return np.concatenate([table.labels for table in self.tables[split]])
+
+    def pictures(self, split: Split, rows: Sequence[int]) -> Iterator[Picture]:
+        """The images at ascending ``rows`` of a split; only row groups that hold some are read."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        start = 0
+        for table in self.tables[split]:
+            stop = start + len(table.labels)
+            mine = wanted[(wanted >= start) & (wanted < stop)] - start
+            if len(mine):
+                yield from _pictures_in(table, mine)
+            start = stop
+
+    def identity(self, split: Split) -> str:
+        """SHA-256 of the bytes of the split's files, in order; names do not count."""
+        whole = hashlib.sha256()
+        for table in self.tables[split]:
+            whole.update(_digest(table.fs, table.path))
+        return whole.hexdigest()
+
+
+def open_parquet(config: DataConfig, where: str, options: Mapping[str, Any]) -> ParquetSource:
+    """Find both splits and read their labels.
+
+    Raises:
+        InputError: a split is missing, a file is not Parquet, a column is missing, or a label is null or negative.
+    """
+    tables: dict[Split, list[_Table]] = {}
+    for split in ("train", "test"):
+        fs, files = find_parquet(config, split, where, options)
+        tables[split] = [_open_table(fs, path) for path in files]
+    return ParquetSource(tables)
+
+
+def _open_table(fs: Any, path: str) -> _Table:
+    with fs.open(path, "rb") as stream:
+        try:
+            file = pq.ParquetFile(stream)
+            image, label = _columns(file.schema_arrow, path)
+            column = file.read(columns=[label]).column(label)
+        except pa.ArrowException as error:
+            raise InputError(path, None, f"is not a readable Parquet file: {error}") from error
+    if column.null_count:
+        raise InputError(path, None, f"column {label!r} has {column.null_count} missing labels")
+    labels = column.to_numpy().astype(np.int64)
+    if len(labels) and labels.min() < 0:
+        problem = f"column {label!r} has negative labels (hidden test labels?); choose a split whose labels are known"
+        raise InputError(path, int(labels.min()), problem)
+    return _Table(fs, path, image, labels)
+
+
+def _columns(schema: Any, path: str) -> tuple[str, str]:
+    """Names of the image column (first struct with ``bytes``) and label column (a usual name, else first integer)."""
+    images = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
+    integers = [f.name for f in schema if pa.types.is_integer(f.type)]
+    labels = [name for name in _LABEL_NAMES if name in integers] + integers
+    if not images:
+        raise InputError(path, schema.names, "has no image column: expected a struct with a field 'bytes'")
+    if not labels:
+        raise InputError(path, schema.names, "has no label column: expected a column of integers such as 'label'")
+    return images[0], labels[0]
+
+
+def _pictures_in(table: _Table, rows: NDArray[np.int64]) -> Iterator[Picture]:
+    with table.fs.open(table.path, "rb") as stream:
+        file = pq.ParquetFile(stream)
+        start = 0
+        for group in range(file.num_row_groups):
+            stop = start + file.metadata.row_group(group).num_rows
+            mine = rows[(rows >= start) & (rows < stop)]
+            if len(mine):
+                cells = file.read_row_group(group, columns=[table.image_column]).take(mine - start)
+                for row, cell in zip(mine, cells.column(0).to_pylist(), strict=True):
+                    yield _open_cell(cell, f"{table.path} row {row}")
+            start = stop
+
+
+def _open_cell(cell: Mapping[str, Any] | None, name: str) -> Picture:
+    data = cell["bytes"] if cell else None
+    if data is None:
+        raise InputError(name, None, "holds no image bytes; embed the images in the Parquet file")
+    return open_picture(data, name)
+
+
+def _digest(fs: Any, path: str) -> bytes:
+    digest = hashlib.sha256()
+    with fs.open(path, "rb") as stream:
+        while block := stream.read(1 << 22):
+            digest.update(block)
+    return digest.digest()

@@ -1,0 +1,256 @@
+"""Compute one unit: load what it needs, run the compute room, publish what came out.
+
+A :class:`Bench` lives in every worker process. It keeps the nets and images it loaded last, so that the next unit of the
+same pair starts at once. Each method publishes create-only files whose content follows from the unit alone, so a unit may
+be retried, or computed by two workers at once, without harm. No Ray in here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from raystitch import catalogue, iris, nets, training
+from raystitch.config import EvalSet, StudyConfig
+from raystitch.data import ImageSet, load_images, make_cue, with_cue
+from raystitch.evaluate import evaluate, evaluate_unstitched
+from raystitch.gallery import encode_gallery
+from raystitch.iris import Shard
+from raystitch.nets import CutNet, NormalisedNet
+from raystitch.plan import FitUnit, IriUnit, ModelUnit, ShardUnit
+from raystitch.results import encode_rows
+from raystitch.stitching import fit_stitches
+from raystitch.stitching.streams import Paste
+from raystitch.store import Store
+
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every worker of a sweep is given: small, picklable, without data or nets."""
+
+    config: StudyConfig
+    store: Store
+    provenance: Mapping[str, str]
+
+
+class Bench:
+    """Computes units of one study and keeps what it loaded last.
+
+    Args:
+        job: the study, where its outputs go, and which code computes it.
+        device: torch device; by default the GPU that the process may use, else the CPU.
+    """
+
+    def __init__(self, job: Job, device: str | None = None) -> None:
+        self.job, self.config, self.store = job, job.config, job.store
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.images = lru_cache(8)(self._load_images)
+        self.net = lru_cache(8)(self._load_net)
+        self.iri_set = lru_cache(2)(self._load_iri_set)
+
+    def make_model(self, unit: ModelUnit) -> None:
+        """Train or import a base model; publish its weights, then its accuracies in percent."""
+        started = time.monotonic()
+        net = self._new_net(unit)
+        model = self.config.models[unit.name]
+        if model.train is None:
+            source = f"models.{unit.name}.checkpoint"
+            content = catalogue.read_checkpoint(model, unit.seed, f"models.{unit.name}")
+            nets.load_weights(net, nets.read_weights(content, str(model.checkpoint)), source)
+        else:
+            plain, cue = self._plain_images(model.data, "train"), self.config.data[model.data].cue
+            training.train_supervised(net, plain, model.train, unit.seed, cue, self.device)
+        self.store.publish(f"models/{unit.id}.safetensors", nets.save_weights(net))
+        record = {
+            "id": unit.id,
+            "model": unit.ref,
+            "arch": model.arch,
+            "data": model.data,
+            "parameters": sum(p.numel() for p in net.parameters()),
+            "top1": self._accuracies(net, model.data),
+            "wall_s": time.monotonic() - started,
+            **self._stamp(),
+        }
+        self.store.publish(unit.marker, json.dumps(record, indent=1).encode())
+
+    def make_shard(self, unit: ShardUnit) -> None:
+        """Invert one index range of the training images; publish the tar."""
+        shown, front = self.images(unit.set.data, "train", "test"), self.net(unit.set.model)
+        part = slice(unit.start, unit.stop)
+
+        def prefix(x: Tensor) -> Tensor:
+            return front.run(x, 0, unit.set.point)
+
+        images = shown.images[part].to(self.device)
+        shard = iris.make_shard(prefix, images, shown.labels[part], unit.start, self.config.iri)
+        self.store.publish(unit.marker, iris.encode_shard(shard))
+
+    def close_set(self, unit: IriUnit) -> None:
+        """Publish the gallery, then the index that makes an IRI set visible."""
+        first = next(self._shards(unit))[2]
+        originals = self.images(unit.data, "train", "test").images
+        self.store.publish(f"iris/{unit.id}/gallery.npz", encode_gallery(originals, first))
+        spec = self.config.iri
+        record = {
+            "id": unit.id,
+            "front": unit.model.ref,
+            "dataset": unit.data,
+            "point": unit.point,
+            "module": unit.module,
+            "optimiser": spec.optimiser,
+            "steps": spec.steps,
+            **iris.set_index(self._shards(unit)),
+            **self._stamp(),
+        }
+        self.store.publish(unit.marker, json.dumps(record, indent=1).encode())
+
+    def fit(self, units: Sequence[FitUnit]) -> None:
+        """Fit and evaluate a group of fits that share their passes; publish the rows of each.
+
+        Raises:
+            FloatingPointError: a loss or metric is not a number.
+        """
+        todo = [unit for unit in units if not self.store.exists(unit.marker)]
+        if todo:
+            started = time.monotonic()
+            rows = self._unstitched_rows(todo[0]) if todo[0].objective == "none" else self._stitched_rows(todo)
+            shared = {"wall_s": (time.monotonic() - started) / len(todo), "device": self.device, **self._stamp()}
+            for unit in todo:
+                self._publish_rows(unit, [{**row, **shared} for row in rows[unit.id]])
+
+    def _stitched_rows(self, units: Sequence[FitUnit]) -> dict[str, list[dict[str, Any]]]:
+        unit = units[0]
+        front, end = self.net(unit.front), self.net(unit.end)
+        plain, paste = self._training_images(unit)
+        fitted = fit_stitches(
+            front,
+            end,
+            unit.front_point,
+            unit.end_point,
+            [u.objective for u in units if u.objective != "none"],
+            plain,
+            self._init_images(unit),
+            self.config.fit,
+            self.config.protocol,
+            "iri" if unit.arm == "iri" else "real",
+            unit.seed,
+            device=self.device,
+            paste=paste,
+        )
+        residuals = {} if unit.iris is None else self.iri_set(unit.iris)[1]
+        rows: dict[str, list[dict[str, Any]]] = {u.id: [] for u in units}
+        for eval_set in unit.eval_sets:
+            shown = self.images(unit.data, "test", eval_set)
+            measured = evaluate(list(fitted.values()), front, end, shown, self.device)
+            for u in units:
+                rows[u.id].append({**self._row_names(u, eval_set, shown), **measured[u.objective], **residuals})
+        return rows
+
+    def _unstitched_rows(self, unit: FitUnit) -> dict[str, list[dict[str, Any]]]:
+        front, end = self.net(unit.front), self.net(unit.end)
+        alone = end if unit.front_point == 0 else front
+        rows = []
+        for eval_set in unit.eval_sets:
+            shown = self.images(unit.data, "test", eval_set)
+            measured = evaluate_unstitched(alone, front, end, shown, self.device)
+            rows.append({**self._row_names(unit, eval_set, shown), **measured})
+        return {unit.id: rows}
+
+    def _row_names(self, unit: FitUnit, eval_set: EvalSet, shown: ImageSet) -> dict[str, Any]:
+        return {
+            "unit": unit.id,
+            "objective": unit.objective,
+            "arm": unit.arm,
+            "seed": unit.seed,
+            "eval_set": eval_set,
+            "n_eval": len(shown),
+        }
+
+    def _publish_rows(self, unit: FitUnit, rows: Sequence[Mapping[str, Any]]) -> None:
+        for row in rows:
+            for name in ("agreement", "loss"):
+                if not math.isfinite(row[name]):
+                    raise FloatingPointError(f"{name} of unit {unit.id} on {row['eval_set']!r} is {row[name]}")
+        self.store.publish(unit.marker, encode_rows(rows))
+
+    def _training_images(self, unit: FitUnit) -> tuple[ImageSet, Paste | None]:
+        """What the stitch is trained on: IRIs, or real images with the cue to plant in them."""
+        if unit.iris is not None:
+            return self.iri_set(unit.iris)[0], None
+        plain, cue = self._plain_images(unit.data, "train"), self.config.data[unit.data].cue
+        if cue is None:
+            return plain, None
+        return plain, make_cue(cue, plain.num_classes, plain.images.shape[-1], "train").paste
+
+    def _init_images(self, unit: FitUnit) -> Tensor:
+        """Real training images that the initialisation is solved on, drawn by the fit's seed; the same on both arms."""
+        images = self.images(unit.data, "train", "test").images
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(unit.seed))
+        return images[order[: self.config.fit.init_images]]
+
+    def _plain_images(self, name: str, split: Split) -> ImageSet:
+        return self.images(name, split, "clean")
+
+    def _load_images(self, name: str, split: Split, eval_set: EvalSet) -> ImageSet:
+        """A split as an evaluation set shows it; ``test`` carries the cue as trained, ``clean`` none."""
+        dataset = self.config.data[name]
+        plain = load_images(dataset, split, f"data.{name}") if eval_set == "clean" else self._plain_images(name, split)
+        return with_cue(plain, dataset.cue, eval_set, split)
+
+    def _load_net(self, unit: ModelUnit) -> CutNet:
+        model, where = self.config.models[unit.name], f"models.{unit.name}"
+        net = self._new_net(unit)
+        name = f"models/{unit.id}.safetensors"
+        nets.load_weights(net, nets.read_weights(self.store.read(name), name), name)
+        size = int(self._plain_images(model.data, "train").images.shape[-1])
+        points = catalogue.find_points(net, model, size, where)
+        cut = nets.cut(nets.freeze(net), points)
+        nets.freeze(cut)
+        return cut.to(self.device)
+
+    def _new_net(self, unit: ModelUnit) -> NormalisedNet:
+        model = self.config.models[unit.name]
+        classes = self._plain_images(model.data, "train").num_classes
+        return catalogue.build(model, classes, unit.seed, f"models.{unit.name}")
+
+    def _shards(self, unit: IriUnit) -> Iterator[tuple[str, bytes, Shard]]:
+        for part in unit.shards:
+            content = self.store.read(part.marker)
+            yield part.marker, content, iris.decode_shard(content)
+
+    def _load_iri_set(self, unit: IriUnit) -> tuple[ImageSet, dict[str, float]]:
+        """The IRIs of a set with the labels of their images, and the residual columns of the results."""
+        index = json.loads(self.store.read(unit.marker))
+        shards = [shard for _, _, shard in self._shards(unit)]
+        images = torch.cat([torch.from_numpy(shard.images) for shard in shards])
+        labels = torch.cat([torch.from_numpy(shard.labels) for shard in shards])
+        classes = self._plain_images(unit.data, "train").num_classes
+        residual = index["residual"]
+        return ImageSet(images, labels, classes), {
+            "iri_r_median": residual["median"],
+            "iri_r_p90": residual["p90"],
+        }
+
+    def _accuracies(self, net: NormalisedNet, name: str) -> dict[str, float]:
+        kinds: list[tuple[Split, EvalSet]] = [("train", "test"), ("test", "test")]
+        if self.config.data[name].cue is not None:
+            kinds += [("test", "shuffled"), ("test", "clean")]
+        net.eval()
+        return {
+            split if shown == "test" else shown: training.accuracy(net, self.images(name, split, shown), self.device)
+            for split, shown in kinds
+        }
+
+    def _stamp(self) -> dict[str, str]:
+        return {"created": datetime.now(timezone.utc).isoformat(timespec="seconds"), **self.job.provenance}

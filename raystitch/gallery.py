@@ -1,0 +1,47 @@
+"""A few images beside their IRIs, kept with each IRI set for people to look at."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from raystitch.iris import Shard
+
+SHOWN = 8
+"""Images kept per IRI set."""
+
+
+def encode_gallery(originals: Tensor, shard: Shard) -> bytes:
+    """The first images of a set (uint8, k×H×W×3), their IRIs and the residual of each, as one ``.npz``.
+
+    Args:
+        originals: uint8 images (N, 3, H, W) in the order of the set.
+        shard: the set's first shard.
+    """
+    stream = io.BytesIO()
+    np.savez(
+        stream,
+        images=_channels_last(originals[:SHOWN].cpu().numpy()),
+        iris=_channels_last(_as_bytes(shard.images[:SHOWN])),
+        residual=shard.residual[:SHOWN],
+    )
+    return stream.getvalue()
+
+
+def decode_gallery(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
+    """Arrays ``images``, ``iris``, ``residual`` of a gallery file; read as data, never as code."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in ("images", "iris", "residual")}
+
+
+def _as_bytes(images: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    if images.dtype == np.uint8:
+        return images.astype(np.uint8, copy=False)
+    return np.rint(np.asarray(images, dtype=np.float32) * 255).astype(np.uint8)
+
+
+def _channels_last(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(images.transpose(0, 2, 3, 1))

@@ -1,0 +1,32 @@
+"""Hold a net still, and prove that it was held: parameters and buffers, bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+def freeze(module: _Module) -> _Module:
+    """Put ``module`` in eval mode without gradients to its parameters; returns the same object."""
+    module.eval()
+    module.requires_grad_(False)
+    return module
+
+
+def fingerprint(module: nn.Module) -> str:
+    """SHA-256 (64 hex digits) over the names, dtypes, shapes and bytes of all parameters and buffers.
+
+    Buffers outside the state dict (such as a normalisation) count too. The device does not.
+    """
+    digest = hashlib.sha256()
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    for name, tensor in sorted(tensors, key=lambda item: item[0]):
+        data = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {data.dtype} {tuple(data.shape)}\n".encode())
+        digest.update(data.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

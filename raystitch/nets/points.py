@@ -1,0 +1,133 @@
+"""Find a net's stitch points: number, module, kind and shape (METHOD §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from raystitch.errors import InputError
+from raystitch.nets.blocks import Candidates, choose_modules
+from raystitch.nets.build import NormalisedNet
+from raystitch.nets.cut import CutNet, Kind, Point, live_nodes, node_at, segments_between, valid_modules
+from raystitch.nets.liveness import Liveness
+from raystitch.nets.tracing import Trace, evaluating, trace
+
+TOLERANCE = 1e-4
+"""Largest difference between the chain's and the net's logits, relative to the largest logit, that passes as exact."""
+
+
+def find_points(net: NormalisedNet, size: int, modules: Sequence[str] | None = None) -> tuple[Point, ...]:
+    """Number the stitch points of ``net`` from 1, in execution order, and check that it can be cut there.
+
+    Two random images go through the net and through the cut chain, which must agree.
+
+    Args:
+        net: the net; its modes and weights are left as they were.
+        size: side of the square images, in pixels.
+        modules: paths of modules inside the user's net, such as ``layer1.0``; by default chosen by METHOD §6.
+
+    Raises:
+        InputError: an unknown module; a module that a skip connection crosses; or a net that cannot be cut.
+    """
+    if modules is not None and not modules:
+        raise InputError("points", [], "name at least one module, or leave it out")
+    traced = trace(net)
+    live = live_nodes(net, traced)
+    device = net.mean.device
+    images = torch.rand((2, 3, size, size), generator=torch.Generator().manual_seed(0)).to(device)
+    with evaluating(net), torch.no_grad():
+        shapes = _shapes(net, traced, images)
+        kinds = _kinds(net, traced, live, shapes)
+        chosen = choose_modules(Candidates(net.net, traced, live, kinds)) if modules is None else list(modules)
+        nodes = {module: node_at(net, traced, live, module) for module in chosen}
+        chosen = sorted(nodes, key=lambda module: live.order[nodes[module]])
+        points = tuple(_point(i + 1, module, kinds) for i, module in enumerate(chosen))
+        if not points:
+            raise InputError("arch", type(net.net).__name__, "no place was found where one tensor carries everything")
+        chain = CutNet(points, segments_between(net, traced, live, [nodes[module] for module in chosen]))
+        _check_chain(net, chain, images)
+    return points
+
+
+def _point(index: int, module: str, kinds: dict[str, tuple[Kind, tuple[int, ...]]]) -> Point:
+    if module not in kinds:
+        raise InputError("points", module, "its output is not one floating-point tensor of 2 to 4 dimensions per batch")
+    kind, shape = kinds[module]
+    return Point(index, module, kind, shape)
+
+
+class _ShapeRecorder(fx.Interpreter):
+    """Runs a graph and notes the shape of every floating-point tensor."""
+
+    def __init__(self, net: nn.Module, graph: fx.Graph) -> None:
+        super().__init__(net, graph=graph)
+        self.shapes: dict[fx.Node, tuple[int, ...]] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Compute ``n`` and note its shape."""
+        value = super().run_node(n)
+        if isinstance(value, Tensor) and value.is_floating_point():
+            self.shapes[n] = tuple(value.shape)
+        return value
+
+
+def _shapes(net: NormalisedNet, traced: Trace, images: Tensor) -> dict[fx.Node, tuple[int, ...]]:
+    recorder = _ShapeRecorder(net, traced.graph)
+    recorder.extra_traceback = False
+    size = images.shape[-1]
+    try:
+        logits = recorder.run(images)
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(
+            "arch",
+            type(net.net).__name__,
+            f"does not take {size}×{size} images (set args, or the data's size): {reason[0]}",
+        ) from error
+    if not isinstance(logits, Tensor) or logits.dim() != 2:
+        raise InputError("arch", type(net.net).__name__, "does not return logits of shape (images, classes)")
+    return recorder.shapes
+
+
+def _kinds(
+    net: NormalisedNet, traced: Trace, live: Liveness, shapes: dict[fx.Node, tuple[int, ...]]
+) -> dict[str, tuple[Kind, tuple[int, ...]]]:
+    """Module path → kind and shape, for every valid cut whose value is a batch of floating-point tensors."""
+    channels_last = getattr(net.net, "output_fmt", "NCHW") == "NHWC"
+    found: dict[str, tuple[Kind, tuple[int, ...]]] = {}
+    for path in valid_modules(traced, live):
+        batch, *rest = shapes.get(traced.outputs[path], (0,))
+        if batch == 2 and 1 <= len(rest) <= 3:
+            found[path] = (_kind(tuple(rest), channels_last), tuple(rest))
+    return found
+
+
+def _kind(shape: tuple[int, ...], channels_last: bool) -> Kind:
+    """Images are square, so the two equal sides are the spatial ones; if all three are equal the net's format decides."""
+    if len(shape) == 1:
+        return "vector"
+    if len(shape) == 2:
+        return "token"
+    last = shape[0] == shape[1] and (shape[1] != shape[2] or channels_last)
+    return "token" if last else "conv"
+
+
+def _check_chain(net: NormalisedNet, chain: CutNet, images: Tensor) -> None:
+    """The chain must give the net's logits, and no segment may write into its input."""
+    z = images
+    for segment in chain.segments:
+        before = z.clone()
+        after = segment(z)
+        if not torch.equal(z, before):
+            raise InputError(
+                "arch", type(net.net).__name__, "a module of it overwrites its input, so it cannot be cut there"
+            )
+        z = after
+    expected = net(images)
+    if not torch.allclose(z, expected, rtol=0, atol=TOLERANCE * max(1.0, float(expected.abs().max()))):
+        raise InputError(
+            "arch", type(net.net).__name__, "its traced graph does not reproduce its outputs, so it cannot be cut"
+        )

@@ -1,0 +1,66 @@
+"""A small residual net for tiny images (8 to 32 pixels), so that a whole study runs in seconds on one core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+
+class MiniBlock(nn.Module):
+    """Two 3×3 convolutions with a projection shortcut where the shape changes: (N, in, H, W) → (N, out, H/stride, W/stride)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.act1 = nn.ReLU()
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.act2 = nn.ReLU()
+        self.downsample: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Residual sum, then ReLU."""
+        z = self.act1(self.bn1(self.conv1(x)))
+        out: Tensor = self.act2(self.bn2(self.conv2(z)) + self.downsample(x))
+        return out
+
+
+class MiniResNet(nn.Module):
+    """Images (N, 3, H, W) → logits (N, num_classes).
+
+    Args:
+        num_classes: number of classes.
+        width: channels of the stem and of stage 1; doubled, with stride 2, at each later stage.
+        blocks: blocks per stage.
+    """
+
+    def __init__(self, num_classes: int, width: int = 16, blocks: Sequence[int] = (1, 1, 1)) -> None:
+        super().__init__()
+        if width < 1 or not blocks or min(blocks) < 1:
+            raise ValueError("width and every entry of blocks must be at least 1")
+        self.conv1 = nn.Conv2d(3, width, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.act1 = nn.ReLU()
+        self.stages = [f"layer{i + 1}" for i in range(len(blocks))]
+        channels = width
+        for i, (name, count) in enumerate(zip(self.stages, blocks, strict=True)):
+            outputs = width * 2**i
+            first = MiniBlock(channels, outputs, stride=1 if i == 0 else 2)
+            self.add_module(name, nn.Sequential(first, *(MiniBlock(outputs, outputs, 1) for _ in range(count - 1))))
+            channels = outputs
+        self.fc = nn.Linear(channels, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Stem, stages, global average pool, linear head."""
+        z: Tensor = self.act1(self.bn1(self.conv1(x)))
+        for name in self.stages:
+            z = self.get_submodule(name)(z)
+        logits: Tensor = self.fc(z.mean((2, 3)))
+        return logits

@@ -1,0 +1,136 @@
+"""Read, check, load and write the weights of a net.
+
+Files are data: safetensors, or torch files read with ``weights_only``. Every problem is one short line that names the file.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from raystitch.errors import InputError
+from raystitch.nets.build import NormalisedNet
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+_PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "backbone.", "encoder.", "trunk.")
+
+
+def read_weights(data: bytes, name: str) -> dict[str, Tensor]:
+    """Read a state dict from a file's bytes.
+
+    A dict under ``state_dict``, ``model`` and the like is unwrapped; prefixes that every key carries (``module.``,
+    ``_orig_mod.``, …) are removed; half precision becomes float32.
+
+    Args:
+        data: the file.
+        name: its name: ``*.safetensors`` or a torch file of any other name; also shown in errors.
+
+    Raises:
+        InputError: the file cannot be read or holds no state dict.
+    """
+    try:
+        content = _parse(data, name)
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise InputError(name, None, f"cannot be read as weights: {reason}") from error
+    tensors = _unwrap(content)
+    if not tensors or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in tensors.items()):
+        raise InputError(name, None, "holds no state dict (a mapping from parameter names to tensors)")
+    prefix = _common_prefix(tensors)
+    return {key[len(prefix) :]: _at_least_float32(tensor) for key, tensor in tensors.items()}
+
+
+def load_weights(net: NormalisedNet, weights: Mapping[str, Tensor], name: str) -> None:
+    """Copy ``weights`` into ``net.net``: every tensor, none left over, all finite.
+
+    BatchNorm's step counters may be missing, as in old files. On error the net is unchanged.
+
+    Args:
+        net: the net to fill.
+        weights: from :func:`read_weights`.
+        name: of the file, for errors.
+
+    Raises:
+        InputError: missing or unexpected keys, different shapes (or class count), NaN or infinite values.
+    """
+    expected = net.net.state_dict()
+    prefix = _common_prefix(expected)
+    given = {prefix + key: tensor for key, tensor in weights.items()}
+    if prefix and not (given.keys() & expected.keys()):
+        given = dict(weights)
+    optional = {key for key in expected if key.endswith("num_batches_tracked")}
+    missing = [key for key in expected if key not in given and key not in optional]
+    unexpected = [key for key in given if key not in expected]
+    if missing or unexpected:
+        parts = [f"{word} {_few(keys)}" for word, keys in (("lacks", missing), ("has unknown", unexpected)) if keys]
+        raise InputError(name, None, f"does not fit {type(net.net).__name__}: {'; '.join(parts)}")
+    _check_shapes(expected, given, name)
+    for key, tensor in given.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise InputError(name, None, f"{key} holds NaN or infinite values")
+    net.net.load_state_dict(given, strict=False)
+
+
+def save_weights(net: NormalisedNet) -> bytes:
+    """Return ``net.net``'s state dict as safetensors bytes; the same values give the same bytes."""
+    state = net.net.state_dict()
+    copies = {key: state[key].detach().cpu().clone(memory_format=torch.contiguous_format) for key in sorted(state)}
+    data: bytes = safetensors.torch.save(copies)
+    return data
+
+
+def _parse(data: bytes, name: str) -> Any:
+    if name.endswith(".safetensors"):
+        return safetensors.torch.load(data)
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+
+def _unwrap(content: Any) -> Mapping[str, Tensor]:
+    for _ in range(4):
+        inner = next((content[k] for k in _WRAPPERS if k in content), None) if isinstance(content, Mapping) else None
+        if not isinstance(inner, Mapping):
+            break
+        content = inner
+    return content if isinstance(content, Mapping) else {}
+
+
+def _common_prefix(keys: Iterable[str]) -> str:
+    """The longest chain of known prefixes that every key carries."""
+    names = list(keys)
+    prefix = ""
+    while names:
+        found = next((p for p in _PREFIXES if all(name.startswith(prefix + p) for name in names)), None)
+        if found is None:
+            break
+        prefix += found
+    return prefix
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _check_shapes(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], name: str) -> None:
+    wrong = [key for key in given if given[key].shape != expected[key].shape]
+    if not wrong:
+        return
+    if all(_only_rows_differ(expected[key], given[key]) for key in wrong) and len(wrong) <= 2:
+        theirs, ours = given[wrong[0]].shape[0], expected[wrong[0]].shape[0]
+        layer = wrong[0].rpartition(".")[0]
+        raise InputError(name, None, f"its classifier {layer!r} has {theirs} classes, the dataset has {ours}")
+    shapes = [f"{key} {tuple(given[key].shape)} instead of {tuple(expected[key].shape)}" for key in wrong]
+    raise InputError(name, None, f"has tensors of the wrong shape: {_few(shapes)}")
+
+
+def _only_rows_differ(ours: Tensor, theirs: Tensor) -> bool:
+    return ours.dim() > 0 and ours.dim() == theirs.dim() and ours.shape[1:] == theirs.shape[1:]
+
+
+def _few(items: list[str], shown: int = 3) -> str:
+    more = f" and {len(items) - shown} more" if len(items) > shown else ""
+    return ", ".join(items[:shown]) + more

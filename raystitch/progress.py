@@ -1,0 +1,142 @@
+"""One display for a whole sweep: live bars on a terminal, plain lines elsewhere.
+
+Shows, per kind of work, units done, running and failed, and an estimate of the time left once every kind that remains has
+been seen to finish at least once.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+LINE_EVERY_S = 15.0
+"""How often a plain line is written while nothing notable happens."""
+
+
+@dataclass
+class _Count:
+    total: int
+    done: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    running: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def left(self) -> int:
+        return self.total - self.done - self.failed
+
+
+class Board:
+    """Counts units by kind and shows them. Thread-safe; use it as a context manager.
+
+    Args:
+        totals: kind → number of units to do.
+        slots: how many units can run at once, for the estimate.
+        clock: seconds, monotonic; for tests.
+    """
+
+    def __init__(
+        self,
+        totals: Mapping[str, int],
+        slots: int = 1,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._counts = {kind: _Count(total) for kind, total in totals.items() if total}
+        self.slots, self._clock = slots, clock
+        self._console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._lock = threading.RLock()
+        self._bars: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._begun = self._last_line = clock()
+
+    def __enter__(self) -> Board:
+        if self._console.is_terminal:
+            self._bars = Progress(
+                TextColumn("{task.description:<10}"),
+                BarColumn(bar_width=32),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeElapsedColumn(),
+                console=self._console,
+            )
+            for kind, count in self._counts.items():
+                self._tasks[kind] = self._bars.add_task(kind, total=count.total, note="")
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            if self._bars is not None:
+                self._bars.stop()
+            elif self._counts:
+                self._console.print(self.line())
+
+    def start(self, kind: str, unit: str) -> None:
+        """A unit begins."""
+        with self._lock:
+            self._counts[kind].running[unit] = self._clock()
+            self._show(kind)
+
+    def finish(self, kind: str, unit: str) -> None:
+        """A unit is done."""
+        with self._lock:
+            count = self._counts[kind]
+            count.seconds += self._clock() - count.running.pop(unit, self._clock())
+            count.done += 1
+            self._show(kind)
+
+    def fail(self, kind: str, unit: str, label: str, error: str) -> None:
+        """A unit is given up; the first line of its error is shown."""
+        with self._lock:
+            count = self._counts[kind]
+            count.running.pop(unit, None)
+            count.failed += 1
+            self._console.print(f"failed: {kind} {label}: {error.splitlines()[0] if error else 'unknown'}", markup=False)
+            self._show(kind)
+
+    def seconds_left(self) -> float | None:
+        """Estimate from the mean time per unit of each kind; None while a remaining kind has not finished once."""
+        with self._lock:
+            pending = [count for count in self._counts.values() if count.left]
+            if any(not count.done for count in pending):
+                return None
+            return sum(count.left * count.seconds / count.done for count in pending) / max(1, self.slots)
+
+    def line(self) -> str:
+        """The state of the sweep in one line."""
+        with self._lock:
+            parts = [f"{kind}s {count.done}/{count.total}" + _notes(count) for kind, count in self._counts.items()]
+            elapsed, left = self._clock() - self._begun, self.seconds_left()
+            ending = "" if not left else f", about {_clock_text(left)} left"
+            return f"{' | '.join(parts)} | {_clock_text(elapsed)} elapsed{ending}"
+
+    def _show(self, kind: str) -> None:
+        if self._bars is not None:
+            count, left = self._counts[kind], self.seconds_left()
+            note = _notes(count) + (f"  about {_clock_text(left)} left" if left else "")
+            self._bars.update(self._tasks[kind], completed=count.done, note=note)
+        elif self._clock() - self._last_line >= LINE_EVERY_S:
+            self._last_line = self._clock()
+            self._console.print(self.line())
+
+
+def _notes(count: _Count) -> str:
+    notes = [f"{len(count.running)} running"] if count.running else []
+    notes += [f"{count.failed} failed"] if count.failed else []
+    return f" ({', '.join(notes)})" if notes else ""
+
+
+def _clock_text(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

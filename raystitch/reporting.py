@@ -1,0 +1,92 @@
+"""Gather what a study left in a storage and have its report written there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from raystitch.gallery import decode_gallery
+from raystitch.report import GalleryEntry, IriFacts, StudyFacts, write_report
+from raystitch.results import load_table, read_study
+from raystitch.store import Store
+
+_PROTOCOLS = {
+    "matched": "matched: no augmentation and frozen BatchNorm on both arms",
+    "paper": "paper: augmentation and moving BatchNorm on the real arm only, as published",
+}
+
+
+def publish_report(store: Store, sweep: str) -> str:
+    """Write the page and figures of a study under ``reports/<sweep>/``. Returns the page's path or URL.
+
+    Raises:
+        InputError: the storage holds no such study.
+    """
+    study = read_study(store, sweep)
+    config, folder = study["config"], f"reports/{sweep}"
+    sets = _read_records(store, study, "IRI set")
+    facts = StudyFacts(
+        name=sweep,
+        title=config["title"],
+        created=study["created"],
+        version=study["version"],
+        protocol=_PROTOCOLS[config["protocol"]],
+        settings=list(config["settings"]),
+        objectives=config["objectives"],
+        iri_sets=[_iri_facts(record) for record in sets],
+        failures=read_failures(store, study),
+        gallery=_galleries(store, sets),
+        fits_total=sum(unit["kind"] == "fit" for unit in study["units"]),
+        storage=store.url,
+    )
+    write_report(load_table(store, sweep), facts, lambda name, data: store.replace(f"{folder}/{name}", data))
+    return f"{store.url}/{folder}/index.html"
+
+
+def read_failures(store: Store, study: dict[str, Any]) -> list[dict[str, str]]:
+    """Units of a study that failed and have not been done since: ``id``, ``kind``, ``label``, ``error``, ``trace``."""
+    recorded = store.names("failures")
+    done = present_units(store, study)
+    names = [u["id"] for u in study["units"] if f"{u['id']}.json" in recorded and u["id"] not in done]
+    return [json.loads(content) for content in store.read_many([f"failures/{name}.json" for name in names])]
+
+
+def present_units(store: Store, study: dict[str, Any]) -> set[str]:
+    """Ids of the units of a study that are done."""
+    present = {folder: store.names(folder) for folder in ("models", "iris", "fits")}
+    markers = ((unit["id"], *unit["marker"].split("/", 1)) for unit in study["units"])
+    return {unit for unit, folder, name in markers if name in present[folder]}
+
+
+def _read_records(store: Store, study: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    done = present_units(store, study)
+    markers = [unit["marker"] for unit in study["units"] if unit["kind"] == kind and unit["id"] in done]
+    return [json.loads(content) for content in store.read_many(markers)]
+
+
+def _iri_facts(record: dict[str, Any]) -> IriFacts:
+    stored, before = record["residual"], record["residual_float"]
+    return IriFacts(
+        front=record["front"],
+        dataset=record["dataset"],
+        point=record["point"],
+        module=record["module"],
+        count=record["count"],
+        r_median=stored["median"],
+        r_p90=stored["p90"],
+        r_max=stored["max"],
+        r_median_float=before["median"],
+        r_p90_float=before["p90"],
+        r_max_float=before["max"],
+        optimiser=record["optimiser"],
+        steps=record["steps"],
+    )
+
+
+def _galleries(store: Store, sets: Sequence[dict[str, Any]]) -> list[GalleryEntry]:
+    contents = store.read_many([f"iris/{record['id']}/gallery.npz" for record in sets])
+    return [
+        GalleryEntry(front=record["front"], dataset=record["dataset"], point=record["point"], **decode_gallery(content))
+        for record, content in zip(sets, contents, strict=True)
+    ]

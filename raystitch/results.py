@@ -1,0 +1,214 @@
+"""The results table: its schema, how units write their rows, and how users read them.
+
+A fit unit publishes its measured rows, one per evaluation set, in one small Parquet file. What a study calls things (its
+settings, model names, point numbers) is not the unit's business: it lies in the study's own file of rows, and
+:func:`load_results` joins the two. So studies share units, and the table can be read at any time, also from elsewhere
+and while a sweep is running.
+
+Columns of the table, beside the names of the study:
+
+======================  =============================================================================================
+``unit``                id of the fit; its file is ``fits/<unit>.parquet``
+``objective``           hlm, slm, dm, fula; none for an unstitched end of a curve
+``arm``                 real, iri; none for an unstitched end
+``agreement`` …         percent for agreement*, top*; METHOD §7. ``kappa``, ``kappa_soft``: at most 1. ``loss`` in nats
+``match_error``         relative Frobenius error at the stitch on the evaluation set; ``match_error_later`` at each later point
+``iri_r_median``        residual r of the IRIs that the stitch was trained on, as stored; ``iri_r_p90`` its 90th percentile
+``stitch_rank``         singular values of T above 1e-3 of the largest; ``stitch_condition`` largest over smallest
+``init_rank``           the same two of the activations from which the least-squares start was solved
+``wall_s``              seconds spent on the fit itself (the passes shared by a group are split evenly)
+======================  =============================================================================================
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raystitch.config import StudyConfig
+from raystitch.errors import InputError, did_you_mean
+from raystitch.plan import Plan
+from raystitch.store import Store
+
+METRICS = (
+    "agreement", "agreement_top1", "agreement_correct", "kappa", "kappa_soft",
+    "top1", "top5", "loss", "top1_end", "top1_front", "match_error",
+)  # fmt: skip
+_TRAINING = ("iri_r_median", "iri_r_p90", "stitch_condition", "init_condition", "train_loss", "wall_s")
+
+MEASURED = pa.schema(
+    [
+        ("unit", pa.string()),
+        ("objective", pa.string()),
+        ("arm", pa.string()),
+        ("seed", pa.int64()),
+        ("eval_set", pa.string()),
+        ("n_eval", pa.int64()),
+        *((name, pa.float64()) for name in METRICS),
+        ("match_error_later", pa.list_(pa.float64())),
+        ("stitch_rank", pa.int64()),
+        ("init_rank", pa.int64()),
+        *((name, pa.float64()) for name in _TRAINING),
+        ("device", pa.string()),
+        ("created", pa.string()),
+        ("version", pa.string()),
+        ("git_commit", pa.string()),
+    ]
+)
+"""Schema of ``fits/<unit>.parquet``."""
+
+NAMES = pa.schema(
+    [
+        ("unit", pa.string()),
+        ("sweep", pa.string()),
+        ("setting", pa.string()),
+        ("dataset", pa.string()),
+        ("front", pa.string()),
+        ("end", pa.string()),
+        ("front_arch", pa.string()),
+        ("end_arch", pa.string()),
+        ("front_point", pa.int64()),
+        ("end_point", pa.int64()),
+        ("front_module", pa.string()),
+        ("end_module", pa.string()),
+        ("protocol", pa.string()),
+    ]
+)
+"""Schema of ``sweeps/<name>/rows.parquet``."""
+
+SORT_BY = ["sweep", "setting", "front", "end", "front_point", "end_point", "arm", "objective", "seed", "eval_set"]
+
+
+def encode_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = MEASURED) -> bytes:
+    """Rows as one Parquet file with exactly the given schema; columns that a row lacks are null."""
+    stream = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), stream, compression="zstd")
+    return stream.getvalue()
+
+
+def publish_study(store: Store, config: StudyConfig, plan: Plan, provenance: Mapping[str, str]) -> None:
+    """Record what the study is: its config and units, and the names that its rows carry."""
+    units = [{"id": u.id, "kind": kind, "marker": u.marker, "label": label} for u, kind, label in labelled(plan)]
+    study = {"config": config.model_dump(mode="json", exclude={"storage"}), "units": units, **provenance}
+    store.replace(f"sweeps/{config.name}/rows.parquet", encode_rows(_name_rows(config, plan), NAMES))
+    store.replace(f"sweeps/{config.name}/study.json", json.dumps(study, indent=1).encode())
+
+
+def labelled(plan: Plan) -> Iterable[tuple[Any, str, str]]:
+    """Every unit with its kind and a line by which a person knows it."""
+    for model in plan.models:
+        yield model, "model", model.ref
+    for iris in plan.iris:
+        yield iris, "IRI set", f"{iris.model.ref} point {iris.point} on {iris.data}"
+    for fit in plan.fits:
+        what = f"{fit.objective} {fit.arm} seed {fit.seed}" if fit.objective != "none" else "unstitched"
+        yield fit, "fit", f"{fit.front.ref}:{fit.front_point} → {fit.end.ref}:{fit.end_point} {what} on {fit.data}"
+
+
+def _name_rows(config: StudyConfig, plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "unit": row.unit.id,
+            "sweep": config.name,
+            "setting": row.setting,
+            "dataset": row.unit.data,
+            "front": row.unit.front.ref,
+            "end": row.unit.end.ref,
+            "front_arch": row.front_arch,
+            "end_arch": row.end_arch,
+            "front_point": row.unit.front_point,
+            "end_point": row.unit.end_point,
+            "front_module": row.front_module,
+            "end_module": row.end_module,
+            "protocol": config.protocol,
+        }
+        for row in plan.rows
+    ]
+
+
+def sweep_names(store: Store) -> list[str]:
+    """Names of the studies recorded in a storage."""
+    return store.folders("sweeps")
+
+
+def read_study(store: Store, sweep: str) -> dict[str, Any]:
+    """The record of one study: ``config``, ``units``, ``created``, ``version``.
+
+    Raises:
+        InputError: the storage holds no study of that name.
+    """
+    try:
+        study: dict[str, Any] = json.loads(store.read(f"sweeps/{sweep}/study.json"))
+    except FileNotFoundError:
+        known = sweep_names(store)
+        hint = did_you_mean(sweep, known) if known else "; there are none"
+        raise InputError("sweep", sweep, f"no such sweep in {store.url}{hint}") from None
+    return study
+
+
+def load_results(
+    storage: str, sweep: str | None = None, *, storage_options: Mapping[str, Any] | None = None
+) -> pd.DataFrame:
+    """All finished rows of one study, or of every study in a storage, as a pandas table.
+
+    A fit that several studies or settings share appears once under each. Safe to call while sweeps are running.
+
+    Args:
+        storage: folder or URL given to the sweep.
+        sweep: a study's name; all studies by default.
+        storage_options: keyword arguments for the fsspec filesystem.
+
+    Returns:
+        One row per (fit, evaluation set), with the columns described in this module.
+
+    Raises:
+        InputError: there is no such study.
+    """
+    return load_table(Store(storage, dict(storage_options or {})), sweep)
+
+
+def load_table(store: Store, sweep: str | None = None) -> pd.DataFrame:
+    """:func:`load_results` for a store that is already open."""
+    if sweep is not None:
+        read_study(store, sweep)
+    sweeps = [sweep] if sweep is not None else sweep_names(store)
+    names = _concat([_decode(data) for data in store.read_many([f"sweeps/{s}/rows.parquet" for s in sweeps])], NAMES)
+    wanted = set(names["unit"])
+    done = sorted(n for n in store.names("fits") if n.removesuffix(".parquet") in wanted)
+    measured = _concat([_decode(data) for data in store.read_many([f"fits/{name}" for name in done])], MEASURED)
+    table = names.merge(measured, on="unit", how="inner").sort_values(SORT_BY, kind="stable", ignore_index=True)
+    return table[_column_order()]
+
+
+def _column_order() -> list[str]:
+    first = [
+        "unit", "sweep", "setting", "dataset", "front", "end", "front_arch", "end_arch", "front_point", "end_point",
+        "front_module", "end_module", "objective", "arm", "protocol", "seed", "eval_set", "n_eval",
+    ]  # fmt: skip
+    return first + [name for name in MEASURED.names if name not in first]
+
+
+def _decode(data: bytes) -> pa.Table:
+    return pq.read_table(io.BytesIO(data))
+
+
+def _concat(tables: Sequence[pa.Table], schema: pa.Schema) -> pd.DataFrame:
+    if not tables:
+        return schema.empty_table().to_pandas()
+    whole = pa.concat_tables([_fit_schema(table, schema) for table in tables])
+    return whole.to_pandas()
+
+
+def _fit_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Files of older versions may lack columns: they become null."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,157 @@
+"""Which work may start now: the plan's dependencies, followed while units finish and fail.
+
+Pure bookkeeping, safe to use from several threads. It knows nothing of Ray: a pool of workers asks for :meth:`next_task`
+(models, IRI shards, closing of IRI sets), the fit scheduler asks for :meth:`next_group`, and both say what came of it.
+A fit may start as soon as its own parents are there, while other sets are still being made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from raystitch.plan import FitUnit, IriUnit, ModelUnit, Plan, ShardUnit
+from raystitch.store import Store
+
+Task = ModelUnit | ShardUnit | IriUnit
+"""Work for the pool: make a model, make a shard, or close an IRI set (index its shards)."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a storage already holds of a plan: ids of units, and of shards of unfinished IRI sets."""
+
+    units: frozenset[str]
+    shards: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A unit that could not be computed, and why."""
+
+    unit: ModelUnit | IriUnit | FitUnit
+    error: str
+    trace: str = ""
+
+
+def find_done(plan: Plan, store: Store) -> Done:
+    """List what exists: one listing per kind of unit, and one per unfinished IRI set."""
+    present = {folder: store.names(folder) for folder in ("models", "iris", "fits")}
+    units = {u.id for u in plan.units if _is_in(u.marker, present)}
+    shards: set[str] = set()
+    for iris in plan.iris:
+        if iris.id not in units:
+            names = store.names(f"iris/{iris.id}")
+            shards |= {s.id for s in iris.shards if s.marker.rsplit("/", 1)[-1] in names}
+    return Done(frozenset(units), frozenset(shards))
+
+
+class Schedule:
+    """Follows the missing units of a plan. Only what a missing fit needs is ever handed out."""
+
+    def __init__(self, plan: Plan, done: Done) -> None:
+        self._lock = threading.Lock()
+        self._done = set(done.units)
+        self._failed: set[str] = set()
+        self.fits = [fit for fit in plan.fits if fit.id not in self._done]
+        needed = {parent.id for fit in self.fits for parent in fit.parents} - self._done
+        self.iris = [iris for iris in plan.iris if iris.id in needed]
+        needed |= {iris.model.id for iris in self.iris} - self._done
+        self.models = [model for model in plan.models if model.id in needed]
+        shards = {iris.id: [s for s in iris.shards if s.id not in done.shards] for iris in self.iris}
+        self.shards = [shard for parts in shards.values() for shard in parts]
+        self._open = {iris_id: len(parts) for iris_id, parts in shards.items()}
+        self._tasks: list[Task] = [*self.models, *self.shards, *(i for i in self.iris if not self._open[i.id])]
+        self.groups = _group(self.fits)
+        self._waiting = dict(self.groups)
+
+    def next_task(self) -> Task | None:
+        """Take the first task whose parents are done, or None if there is none now."""
+        with self._lock:
+            for n, task in enumerate(self._tasks):
+                if not isinstance(task, ModelUnit) and _model_of(task).id not in self._done:
+                    continue
+                return self._tasks.pop(n)
+            return None
+
+    def next_group(self) -> str | None:
+        """Take the id of a group of fits that may start, or None if there is none now."""
+        with self._lock:
+            for group, fits in self._waiting.items():
+                if all(parent.id in self._done for parent in fits[0].parents):
+                    del self._waiting[group]
+                    return group
+            return None
+
+    @property
+    def tasks_left(self) -> bool:
+        """Whether the pool still has something to wait for or to do."""
+        with self._lock:
+            return bool(self._tasks)
+
+    @property
+    def groups_left(self) -> bool:
+        """Whether any group of fits has not been handed out or given up."""
+        with self._lock:
+            return bool(self._waiting)
+
+    def finished(self, unit: Task | FitUnit) -> None:
+        """Say that a task or fit is done; the last shard of a set makes its closing a task."""
+        with self._lock:
+            if not isinstance(unit, ShardUnit):
+                self._done.add(unit.id)
+                return
+            self._open[unit.set.id] -= 1
+            if not self._open[unit.set.id] and unit.set.id not in self._failed:
+                self._tasks.insert(0, unit.set)
+
+    def failed(self, unit: Task | FitUnit, error: str, trace: str = "") -> list[Failure]:
+        """Give up a unit and all that needs it. Returns every unit given up by this, each with its reason."""
+        root = unit.set if isinstance(unit, ShardUnit) else unit
+        with self._lock:
+            if root.id in self._failed:
+                return []
+            failures = [Failure(root, error, trace)]
+            self._failed.add(root.id)
+            if not isinstance(root, FitUnit):
+                failures += self._give_up_dependents(root)
+            return failures
+
+    def _give_up_dependents(self, root: ModelUnit | IriUnit) -> list[Failure]:
+        what = f"model {root.ref}" if isinstance(root, ModelUnit) else f"IRI set {root.id}"
+        lost = [Failure(i, f"not started: {what} failed") for i in self.iris if _needs(i, root, self._failed)]
+        self._failed |= {failure.unit.id for failure in lost}
+        gone = {root.id} | {failure.unit.id for failure in lost}
+        self._tasks = [task for task in self._tasks if not _belongs(task, gone)]
+        for group, fits in list(self._waiting.items()):
+            if gone & {parent.id for parent in fits[0].parents}:
+                del self._waiting[group]
+                self._failed |= {fit.id for fit in fits}
+                lost += [Failure(fit, f"not started: {what} failed") for fit in fits]
+        return lost
+
+
+def _group(fits: Iterable[FitUnit]) -> dict[str, list[FitUnit]]:
+    groups: dict[str, list[FitUnit]] = {}
+    for fit in fits:
+        groups.setdefault(fit.group, []).append(fit)
+    return groups
+
+
+def _model_of(task: ShardUnit | IriUnit) -> ModelUnit:
+    return task.set.model if isinstance(task, ShardUnit) else task.model
+
+
+def _needs(iris: IriUnit, root: ModelUnit | IriUnit, failed: Collection[str]) -> bool:
+    return iris.id not in failed and iris.model.id == root.id
+
+
+def _belongs(task: Task, gone: Collection[str]) -> bool:
+    set_id = task.set.id if isinstance(task, ShardUnit) else task.id
+    return set_id in gone
+
+
+def _is_in(marker: str, present: dict[str, set[str]]) -> bool:
+    folder, _, name = marker.partition("/")
+    return name in present[folder]

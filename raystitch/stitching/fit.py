@@ -1,0 +1,164 @@
+"""Train stitches between two frozen nets: all objectives of one pair, arm and seed in one pass (METHOD §5).
+
+The given nets stay as they are, parameters and buffers, bit for bit; what moves are private copies. Objectives share
+the images, the batch order and the passes of the front and of the end's own stream; each has its own stitch and
+optimiser, so its result is bit-identical whether it is fitted alone or with others.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from raystitch.config import Arm, FitConfig, Objective, Protocol
+from raystitch.data import Augment
+from raystitch.errors import InputError
+from raystitch.stitching.fitted import Fitted
+from raystitch.stitching.frozen import private_copy, use_batch_statistics
+from raystitch.stitching.initialise import InitReport, initialise_from
+from raystitch.stitching.stitch import Stitch, make_stitch
+from raystitch.stitching.streams import FRONT, CachedStreams, ImageSource, LabelledImages, Paste, Streams, as_float
+from raystitch.stitching.trainee import Trainee
+
+if TYPE_CHECKING:
+    from raystitch.nets import CutNet, Point
+
+CACHE_BYTES = 2 << 30
+"""Default memory for representations that are kept: 2 GiB."""
+_AUGMENTATION_SEED = 1 << 32
+"""Added to the seed for augmentation, so that its draws are not those of the batch order."""
+
+
+def fit_stitches(
+    front: CutNet,
+    end: CutNet,
+    front_point: int,
+    end_point: int,
+    objectives: Sequence[Objective],
+    data: LabelledImages,
+    init_images: Tensor,
+    config: FitConfig,
+    protocol: Protocol,
+    arm: Arm,
+    seed: int,
+    device: str | torch.device = "cpu",
+    paste: Paste | None = None,
+    cache_bytes: int = CACHE_BYTES,
+) -> dict[Objective, Fitted]:
+    """Fit one stitch per objective from the front's point to the end's.
+
+    Args:
+        front: front model f, cut; unchanged.
+        end: end model g, cut; unchanged.
+        front_point: i in 1 … front.n.
+        end_point: j in 1 … end.n.
+        objectives: which of hlm, slm, dm, fula; the result has them in this order.
+        data: real images without cue, or IRIs with the labels of their originals.
+        init_images: (M, 3, H, W) real images (cue included), as they are to be seen; never augmented.
+        config: the recipe.
+        protocol: ``matched``, or ``paper``: on the real arm flip + crop and moving BatchNorm statistics.
+        arm: ``real`` or ``iri``.
+        seed: decides the batch order, the same on both arms, the augmentation and a random initialisation.
+        device: where to compute; the results stay there.
+        paste: plants the cue into each batch of real images, after augmentation.
+        cache_bytes: memory for representations that need computing only once.
+
+    Raises:
+        InputError: no such point, a pair that cannot be stitched, or fewer images than one batch.
+        FloatingPointError: an initialisation or a loss is not finite.
+    """
+    stitch = make_stitch(_point(front, front_point, "front point"), _point(end, end_point, "end point"))
+    if len(data.images) < config.batch:
+        raise InputError("fit.batch", config.batch, f"there are only {len(data.images)} images to train the stitch on")
+    f, g = private_copy(front, device), private_copy(end, device)
+    stitch.to(device)
+    init = _initialise(stitch, f, g, front_point, end_point, init_images, config, seed)
+    fits = [
+        Trainee(Fitted(name, copy.deepcopy(stitch), f, g, front_point, end_point, init), config)
+        for name in dict.fromkeys(objectives)
+    ]
+    keys = frozenset({FRONT}.union(*(fit.targets for fit in fits)))
+    streams: Streams | CachedStreams
+    if protocol == "paper" and arm == "real":
+        streams = _moving_streams(fits, data, device, paste, seed)
+    else:
+        live = Streams(ImageSource(data, device, None, paste), f, g, front_point, stitch.resize)
+        streams = CachedStreams(live, keys, end_point, len(data.images), config.batch, cache_bytes)
+    _train(fits, streams, keys, data.labels, config, seed)
+    return {fit.result.objective: fit.finish() for fit in fits}
+
+
+def learning_rate(config: FitConfig, epoch: int) -> float:
+    """Rate in an epoch (from 0): ``lr``, ×0.1 after a third of the epochs and again after two thirds."""
+    return config.lr * 0.1 ** ((3 * epoch >= config.epochs) + (3 * epoch >= 2 * config.epochs))
+
+
+def epoch_batches(count: int, batch: int, order: torch.Generator) -> Iterator[Tensor]:
+    """Indices of one epoch's batches in random order; the last partial batch is dropped."""
+    yield from torch.split(torch.randperm(count, generator=order)[: count - count % batch], batch)
+
+
+def _train(
+    fits: Sequence[Trainee],
+    streams: Streams | CachedStreams,
+    keys: frozenset[int],
+    labels: Tensor,
+    config: FitConfig,
+    seed: int,
+) -> None:
+    order = torch.Generator().manual_seed(seed)
+    for epoch in range(config.epochs):
+        for fit in fits:
+            fit.start_epoch(learning_rate(config, epoch))
+        for index in epoch_batches(len(labels), config.batch, order):
+            batch = streams(index, keys)
+            batch_labels = labels[index].to(batch[FRONT].device)
+            for fit in fits:
+                fit.step(batch, batch_labels)
+        for fit in fits:
+            fit.end_epoch(epoch)
+
+
+def _moving_streams(
+    fits: Sequence[Trainee], data: LabelledImages, device: str | torch.device, paste: Paste | None, seed: int
+) -> Streams:
+    """``paper`` on real images: flip + crop, BatchNorm by batch statistics. The running ones of the front and of each
+    objective's end follow; those of the end's own stream, which is only compared with, stay where they are."""
+    first = fits[0].result
+    front, own = private_copy(first.front), private_copy(first.end)
+    use_batch_statistics(front, move=True)
+    use_batch_statistics(own, move=False)
+    for fit in fits:
+        fit.move_statistics(front)
+    source = ImageSource(data, device, _augmentation(seed), paste)
+    return Streams(source, front, own, first.front_point, first.stitch.resize)
+
+
+def _augmentation(seed: int) -> Callable[[Tensor], Tensor]:
+    """Flip and crop of METHOD §5, drawn anew for each batch."""
+    augment, generator = Augment("flip_crop"), torch.Generator().manual_seed(seed + _AUGMENTATION_SEED)
+    return lambda images: augment(images, generator)
+
+
+def _initialise(
+    stitch: Stitch, f: CutNet, g: CutNet, i: int, j: int, images: Tensor, config: FitConfig, seed: int
+) -> InitReport:
+    """Both nets in eval mode; the end runs for ``pinv`` alone."""
+
+    def pairs() -> Iterator[tuple[Tensor, Tensor | None]]:
+        for part in torch.split(images, config.batch):
+            batch = as_float(part).to(stitch.weight.device)
+            yield f.run(batch, 0, i), g.run(batch, 0, j) if config.init == "pinv" else None
+
+    with torch.no_grad():
+        return initialise_from(stitch, config.init, pairs(), seed)
+
+
+def _point(net: CutNet, number: int, where: str) -> Point:
+    if not 1 <= number <= net.n:
+        raise InputError(where, number, f"this net has points 1 to {net.n}")
+    return net.points[number - 1]

@@ -1,0 +1,58 @@
+"""A trained stitch together with the two nets it is evaluated with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from raystitch.config import Objective
+from raystitch.stitching.initialise import InitReport
+from raystitch.stitching.stitch import Stitch
+
+if TYPE_CHECKING:
+    from raystitch.nets import CutNet
+
+
+@dataclass
+class Fitted:
+    """A trained stitch with the two nets it is evaluated with.
+
+    Attributes:
+        objective: what it was trained for.
+        stitch: the trained stitch.
+        front: the front as evaluated; under ``paper`` on real images its BatchNorm statistics are the moved ones.
+        end: the end as evaluated, likewise; each objective moved its own.
+        front_point: i, from 1.
+        end_point: j, from 1.
+        init: the least-squares problem of the initialisation.
+        train_loss: mean loss over the batches of each epoch.
+    """
+
+    objective: Objective
+    stitch: Stitch
+    front: CutNet
+    end: CutNet
+    front_point: int
+    end_point: int
+    init: InitReport
+    train_loss: list[float] = field(default_factory=list)
+
+    @torch.no_grad()
+    def logits(self, images: Tensor) -> Tensor:
+        """h(x): logits (B, C) of the stitched net for images (B, 3, H, W) float in [0, 1], on the stitch's device."""
+        logits: Tensor = self.end.run(self._stitched(images), self.end_point, self.end.n + 1)
+        return logits
+
+    @torch.no_grad()
+    def trace(self, images: Tensor) -> list[Tensor]:
+        """The stitched stream [z_j, z_{j+1}, …, z_n, logits] for images (B, 3, H, W) float in [0, 1]."""
+        z = self._stitched(images)
+        return [z, *self.end.trace(z, self.end_point, self.end.n + 1)]
+
+    def _stitched(self, images: Tensor) -> Tensor:
+        images = images.to(self.stitch.weight.device)
+        z: Tensor = self.stitch(self.front.run(images, 0, self.front_point))
+        return z

@@ -1,0 +1,136 @@
+"""Representations of the stitching images: computed per batch, or once and kept.
+
+That difference is what separates ``paper`` from ``matched``. A stream maps the indices of a batch to the front's
+representation at its point, already resized, and the end's own at the points that some objective compares with. Where
+nothing random touches images or nets (protocol ``matched``, and the IRI arm of both) the values are the same in every
+epoch, and :class:`CachedStreams` computes them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from raystitch.data import to_float
+
+if TYPE_CHECKING:
+    from raystitch.nets import CutNet
+
+FRONT = 0
+"""Key of the front's representation in a batch of streams; the end's are under their point numbers, from 1."""
+
+Paste = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Plants a cue: (images (B, 3, H, W) in [0, 1], labels (B), indices (B)) → images."""
+
+
+class LabelledImages(Protocol):
+    """What a stitch is trained on, such as :class:`raystitch.data.ImageSet`."""
+
+    @property
+    def images(self) -> Tensor:
+        """(N, 3, H, W), uint8, or floating in [0, 1]."""
+
+    @property
+    def labels(self) -> Tensor:
+        """(N,) int64."""
+
+
+def as_float(images: Tensor) -> Tensor:
+    """uint8 → float32 in [0, 1]; IRIs kept as float32 are in [0, 1] already."""
+    return images if images.is_floating_point() else to_float(images)
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """Batches of images as a net sees them: decoded to float, augmented, cue planted, on the device."""
+
+    data: LabelledImages
+    device: str | torch.device
+    augment: Callable[[Tensor], Tensor] | None = None
+    paste: Paste | None = None
+
+    def __call__(self, index: Tensor) -> Tensor:
+        """Images (B, 3, H, W) float32 of the given indices (B) int64."""
+        images = as_float(self.data.images[index])
+        if self.augment is not None:
+            images = self.augment(images)
+        if self.paste is not None:
+            images = self.paste(images, self.data.labels[index], index)
+        return images.to(self.device)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Representations computed when asked for, in the mode in which the two nets are."""
+
+    source: ImageSource
+    front: CutNet
+    end: CutNet
+    front_point: int
+    resize: Callable[[Tensor], Tensor]
+
+    @torch.no_grad()
+    def __call__(self, index: Tensor, keys: Iterable[int]) -> dict[int, Tensor]:
+        """Representations of a batch: ``FRONT`` and any of the end's points 1 … n, and n+1 for its logits."""
+        images = self.source(index)
+        points = sorted(set(keys) - {FRONT})
+        batch = {FRONT: self.resize(self.front.run(images, 0, self.front_point))} if FRONT in keys else {}
+        return batch | (_trace(self.end, images, points) if points else {})
+
+
+def _trace(net: CutNet, images: Tensor, points: list[int]) -> dict[int, Tensor]:
+    first, last = points[0], points[-1]
+    z = net.run(images, 0, first)
+    traced = dict(enumerate([z, *net.trace(z, first, last)], start=first))
+    return {point: traced[point] for point in points}
+
+
+class CachedStreams:
+    """The same, with what fits in ``budget`` bytes computed once, batch by batch, and kept on the device.
+
+    What is kept depends on the two points and the budget, not on which objectives ask, so that an objective's values
+    do not depend on its company. The smallest representations come first: these are the deepest, whose repetition
+    would cost most. Kept and repeated values differ at most by the rounding of other batch compositions.
+
+    Args:
+        live: streams free of randomness and of moving statistics.
+        keys: what will be asked for.
+        end_point: the stitched point of the end, the first that could be asked for.
+        count: number of images N.
+        batch: images per pass.
+        budget: bytes for everything kept.
+    """
+
+    def __init__(
+        self, live: Streams, keys: frozenset[int], end_point: int, count: int, batch: int, budget: int
+    ) -> None:
+        self._live = live
+        last = live.end.n + 1
+        probe = live(torch.zeros(1, dtype=torch.int64), frozenset({FRONT, *range(end_point, last + 1)}))
+        kept = frozenset(keys) & _affordable(probe, count, budget)
+        self._kept = {key: probe[key].new_empty((count, *probe[key].shape[1:])) for key in sorted(kept)}
+        for index in torch.split(torch.arange(count), batch) if kept else ():
+            for key, z in live(index, kept).items():
+                self._kept[key][index[0] : index[-1] + 1] = z
+
+    def __call__(self, index: Tensor, keys: frozenset[int]) -> dict[int, Tensor]:
+        """Representations of a batch, as :class:`Streams` gives them."""
+        missing = frozenset(keys) - self._kept.keys()
+        batch = self._live(index, missing) if missing else {}
+        place = index.to(self._live.source.device)
+        return batch | {key: self._kept[key][place] for key in self._kept.keys() & keys}
+
+
+def _affordable(probe: Mapping[int, Tensor], count: int, budget: int) -> frozenset[int]:
+    """Keys to keep, smallest first, deeper first among equals, until the next would exceed the budget."""
+    chosen = []
+    for key in sorted(probe, key=lambda key: (probe[key].nbytes, -key)):
+        budget -= probe[key].nbytes * count
+        if budget < 0:
+            break
+        chosen.append(key)
+    return frozenset(chosen)

@@ -1,0 +1,74 @@
+"""One objective in training: its stitch, its optimiser, and under ``paper`` its own end whose statistics move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from raystitch.config import FitConfig
+from raystitch.stitching.fitted import Fitted
+from raystitch.stitching.frozen import moves, private_copy, use_batch_statistics
+from raystitch.stitching.objectives import batch_loss, reach, targets
+from raystitch.stitching.streams import FRONT
+
+if TYPE_CHECKING:
+    from raystitch.nets import CutNet
+
+
+class Trainee:
+    """One objective in training."""
+
+    def __init__(self, result: Fitted, config: FitConfig) -> None:
+        self.result = result
+        self.targets = targets(result.objective, result.end_point, result.end.n)
+        self._reach = reach(result.objective, result.end_point, result.end.n)
+        parameters = list(result.stitch.parameters())
+        self._adam = torch.optim.Adam(parameters, lr=config.lr, weight_decay=config.weight_decay)
+        self._losses: list[Tensor] = []
+
+    def move_statistics(self, front: CutNet) -> None:
+        """Evaluate with ``front``, and let a copy of the end follow this objective's stitched stream."""
+        self.result.front, self.result.end = front, private_copy(self.result.end)
+        use_batch_statistics(self.result.end, move=True)
+
+    def start_epoch(self, rate: float) -> None:
+        """Set the learning rate and begin a new mean of the loss."""
+        for group in self._adam.param_groups:
+            group["lr"] = rate
+        self._losses = []
+
+    def step(self, batch: Mapping[int, Tensor], labels: Tensor) -> None:
+        """One optimiser step on a batch of streams."""
+        z = self.result.stitch.apply_affine(batch[FRONT])
+        stitched = [z, *self.result.end.trace(z, self.result.end_point, self._reach)]
+        loss = batch_loss(self.result.objective, stitched, [batch[point] for point in self.targets], labels)
+        self._move_the_rest(stitched[-1])
+        self._adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._adam.step()
+        self._losses.append(loss.detach())
+
+    def _move_the_rest(self, z: Tensor) -> None:
+        """BatchNorm layers beyond the objective's reach see the stitched stream too, as evaluation will use them."""
+        end = self.result.end
+        if self._reach <= end.n and moves(end.segments[self._reach :]):
+            with torch.no_grad():
+                end.run(z.detach(), self._reach, end.n + 1)
+
+    def end_epoch(self, epoch: int) -> None:
+        """Record the mean loss; raises FloatingPointError where it is not finite."""
+        mean = float(torch.stack(self._losses).mean())
+        if not math.isfinite(mean):
+            raise FloatingPointError(f"the loss of {self.result.objective} is {mean} in epoch {epoch + 1}")
+        self.result.train_loss.append(mean)
+
+    def finish(self) -> Fitted:
+        """The result, in eval mode and without gradients."""
+        for net in (self.result.front, self.result.end):
+            net.eval()
+        self.result.stitch.requires_grad_(False)
+        return self.result

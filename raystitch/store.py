@@ -1,0 +1,178 @@
+"""Where results live: whole files on any fsspec URL, published last or not at all.
+
+A file becomes visible in one step, complete. Units write create-only, so two workers that finish the same unit agree:
+the first wins and the second learns that it was not needed. Nothing here reads a half-written file, because none exists.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from raystitch.errors import InputError
+
+_TEMPORARY = ".tmp-"
+_EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of published files at ``url``; small and picklable, so that every worker can hold one.
+
+    Args:
+        url: a local folder or an fsspec URL such as ``s3://bucket/prefix``.
+        options: keyword arguments for the fsspec filesystem (endpoint, credentials). Never written anywhere.
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if "://" not in self.url:
+            object.__setattr__(self, "url", str(Path(self.url).expanduser().resolve()))
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        try:
+            fs, root = fsspec.core.url_to_fs(self.url, **self.options)
+        except (ValueError, ImportError) as error:
+            raise InputError("storage", self.url, str(error)) from error
+        return fs, str(root).rstrip("/")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether files lie on a filesystem of this machine."""
+        return "file" in _protocols(self._place[0])
+
+    def path(self, name: str) -> str:
+        """Full path of a file as the filesystem (not the user) writes it."""
+        return f"{self._place[1]}/{name}"
+
+    def publish(self, name: str, data: bytes) -> bool:
+        """Create a file if it does not exist yet. Returns whether this call created it."""
+        if self.is_local:
+            return _create_local(Path(self.path(name)), data)
+        try:
+            self._place[0].pipe_file(self.path(name), data, mode="create")
+        except FileExistsError:
+            return False
+        except OSError as error:
+            code = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code")
+            if code not in _EXISTS_CODES:
+                raise
+            return False
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file whole, in place of any older one."""
+        if self.is_local:
+            target = Path(self.path(name))
+            _write_temporary(target, data).replace(target)
+        else:
+            self._place[0].pipe_file(self.path(name), data)
+
+    def read(self, name: str) -> bytes:
+        """Content of a file.
+
+        Raises:
+            FileNotFoundError: it was never published.
+        """
+        return bytes(self._place[0].cat_file(self.path(name)))
+
+    def read_many(self, names: list[str]) -> list[bytes]:
+        """Contents of several files, fetched together where the filesystem can."""
+        if self.is_local or not names:
+            return [self.read(name) for name in names]
+        paths = [self.path(name) for name in names]
+        found = self._place[0].cat(paths, on_error="raise")
+        if isinstance(found, bytes):
+            return [found]
+        by_path = {_plain(path): bytes(data) for path, data in found.items()}
+        return [by_path[_plain(path)] for path in paths]
+
+    def exists(self, name: str) -> bool:
+        """Whether a file has been published."""
+        return bool(self._place[0].exists(self.path(name)))
+
+    def names(self, folder: str) -> set[str]:
+        """File names directly inside a folder; empty where the folder does not exist."""
+        fs, _ = self._place
+        fs.invalidate_cache()
+        try:
+            found = fs.ls(self.path(folder), detail=True)
+        except FileNotFoundError:
+            return set()
+        names = (entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+        return {name for name in names if name and not name.startswith(_TEMPORARY)}
+
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders directly inside a folder, sorted."""
+        fs, _ = self._place
+        fs.invalidate_cache()
+        try:
+            found = fs.ls(self.path(folder), detail=True)
+        except FileNotFoundError:
+            return []
+        return sorted(e["name"].rstrip("/").rsplit("/", 1)[-1] for e in found if e["type"] == "directory")
+
+    def remove(self, name: str) -> None:
+        """Delete a file if it is there."""
+        fs, _ = self._place
+        try:
+            fs.rm_file(self.path(name))
+        except FileNotFoundError:
+            return
+
+    def check_writable(self) -> None:
+        """Write and delete a small file.
+
+        Raises:
+            InputError: the place cannot be written to.
+        """
+        name = f"{_TEMPORARY}write-check-{uuid.uuid4().hex}"
+        try:
+            self.replace(name, b"ok")
+            self.remove(name)
+        except Exception as error:  # filesystems raise whatever their client raises
+            raise InputError("storage", self.url, f"cannot be written to: {_reason(error)}") from error
+
+
+def _create_local(target: Path, data: bytes) -> bool:
+    if target.exists():
+        return False
+    temporary = _write_temporary(target, data)
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except OSError:  # no hard links here: a rename is whole as well, and both writers write the same bytes
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _write_temporary(target: Path, data: bytes) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
+    temporary.write_bytes(data)
+    return temporary
+
+
+def _protocols(fs: Any) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+
+
+def _plain(path: str) -> str:
+    return path.split("://", 1)[-1].lstrip("/")
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,108 @@
+"""Run a study from its config to the results table and the report: ``python -m raystitch.sweep CONFIG``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from raystitch.config import StudyConfig, parse_config
+from raystitch.execute import Job
+from raystitch.plan import Plan, expand
+from raystitch.progress import Board
+from raystitch.reporting import publish_report
+from raystitch.results import publish_study
+from raystitch.schedule import Done, Schedule, find_done
+from raystitch.store import Store
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What came of a sweep.
+
+    Attributes:
+        storage: where everything is, as an absolute path or URL.
+        sweep: the study's name.
+        report: the report page, as a path or URL.
+        missing: units of the plan that are still missing: those that failed, and those that needed them.
+    """
+
+    storage: str
+    sweep: str
+    report: str
+    missing: int
+
+
+def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = None) -> SweepResult:
+    """Compute everything a study still lacks, and write its report.
+
+    Args:
+        config: a validated study, or the mapping that a YAML file would hold.
+        storage: folder or URL; by default the config's own.
+
+    Raises:
+        InputError: the config is wrong, or the storage cannot be written to. Nothing has been started then.
+    """
+    from raystitch.catalogue import inspect
+
+    study = config if isinstance(config, StudyConfig) else parse_config(config)
+    store = Store(storage or study.storage)
+    plan = expand(study, inspect(study))
+    store.check_writable()
+    publish_study(store, study, plan, {"created": _now(), **provenance()})
+    _compute_missing(Job(study, store, provenance()), plan, find_done(plan, store))
+    left = Schedule(plan, find_done(plan, store))
+    report = publish_report(store, study.name)
+    return SweepResult(store.url, study.name, report, len(left.models) + len(left.iris) + len(left.fits))
+
+
+def _compute_missing(job: Job, plan: Plan, done: Done) -> None:
+    schedule = Schedule(plan, done)
+    totals = {
+        "model": len(schedule.models),
+        "IRI shard": len(schedule.shards),
+        "IRI set": len(schedule.iris),
+        "fit": len(schedule.fits),
+    }
+    if not schedule.fits:
+        return
+    with Board(totals) as board:
+        from raystitch import distributed
+
+        distributed.run(job, plan, schedule, board)
+
+
+@lru_cache(1)
+def provenance() -> dict[str, str]:
+    """Version of the package and, in a git checkout, the commit it is at."""
+    try:
+        release = version("raystitch")
+    except PackageNotFoundError:  # run from a folder that is not installed, as in a Ray job's working directory
+        release = "unknown"
+    return {"version": release, "git_commit": _git_commit(Path(__file__).parents[1])}
+
+
+def _git_commit(folder: Path) -> str:
+    if not (folder / ".git").exists():
+        return ""
+    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+if __name__ == "__main__":
+    from raystitch.cli import main
+
+    sys.exit(main(["sweep", *sys.argv[1:]]))
