@@ -153,7 +153,9 @@ def _check_stitches(config: StudyConfig, catalogue: Catalogue, front: str, end: 
         try:
             make_stitch(f[i - 1], g[j - 1])
         except InputError as error:
-            place = f"{where}: front {front!r} point {i} ({f[i - 1].module}) → end {end!r} point {j} ({g[j - 1].module})"
+            place = (
+                f"{where}: front {front!r} point {i} ({f[i - 1].module}) → end {end!r} point {j} ({g[j - 1].module})"
+            )
             raise InputError(place, error.value, error.problem) from error
 
 

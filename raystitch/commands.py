@@ -117,12 +117,17 @@ def points(arguments: Namespace) -> int:
     options = _keyword_arguments(arguments.arg)
     mean, std = NORMALISATIONS["imagenet"]
     net = nets.build_net(arguments.model, 10, options, mean, std)
-    size = arguments.size or nets.default_size(net)
+    size = arguments.size or _default_size(net.net)
     table = Table("point", "kind", "module", "shape", title=f"{arguments.model} at {size} px", title_justify="left")
     for point in nets.find_points(net, size):
         table.add_row(str(point.index), point.kind, point.module, " × ".join(map(str, point.shape)))
     _say(table)
     return 0
+
+
+def _default_size(net: Any) -> int:
+    """Side of the images that a timm net was made for; 32 where a net does not say."""
+    return int(getattr(net, "default_cfg", {}).get("input_size", (3, 32, 32))[-1])
 
 
 def _config(arguments: Namespace) -> StudyConfig:

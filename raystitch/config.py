@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import fsspec
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from raystitch.errors import InputError, did_you_mean
 
@@ -34,6 +34,9 @@ NORMALISATIONS: Mapping[str, tuple[tuple[float, float, float], tuple[float, floa
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+_T = TypeVar("_T")
 
 
 def _expand_range(value: object) -> object:
@@ -59,13 +62,14 @@ def _one_or_many(value: object) -> object:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-def _no_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _filled(values: tuple[_T, ...]) -> tuple[_T, ...]:
     if not values:
         raise ValueError("give at least one")
     return tuple(dict.fromkeys(values))
 
 
-SeedRange = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_expand_range)]
+_Many = Annotated[tuple[_T, ...], BeforeValidator(_one_or_many), AfterValidator(_filled)]
+SeedRange = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_expand_range), AfterValidator(_filled)]
 
 
 class CueConfig(_Part):
@@ -179,10 +183,10 @@ class SettingConfig(_Part):
     A reference is ``name``, ``name/seed`` or ``name/first-last``. ``data`` is by default the front's training data.
     """
 
-    front: Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
-    end: Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
+    front: _Many[str]
+    end: _Many[str]
     data: str | None = None
-    eval: Annotated[tuple[EvalSet, ...], BeforeValidator(_one_or_many)] = ("test",)
+    eval: _Many[EvalSet] = ("test",)
 
 
 class IriConfig(_Part):
@@ -238,9 +242,24 @@ class ResourcesConfig(_Part):
     iri_actors: int | None = Field(default=None, ge=1)
 
 
-PointPairs = Annotated[
+def _point_choice(value: object) -> object:
+    if value in ("all", "cross"):
+        return value
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError("give 'all', 'cross', or a list of front points and [front, end] pairs")
+    return tuple(_point_or_pair(item) for item in value)
+
+
+def _point_or_pair(item: object) -> object:
+    numbers = item if isinstance(item, (list, tuple)) else [item]
+    if not 1 <= len(numbers) <= 2 or not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
+        raise ValueError(f"{item!r} is neither a point number nor a [front, end] pair")
+    return tuple(numbers) if len(numbers) == 2 else numbers[0]
+
+
+PointChoice = Annotated[
     Literal["all", "cross"] | tuple[int | tuple[int, int], ...],
-    BeforeValidator(lambda v: tuple(tuple(p) if isinstance(p, list) else p for p in v) if isinstance(v, list) else v),
+    BeforeValidator(_point_choice),
 ]
 
 
@@ -253,22 +272,15 @@ class StudyConfig(_Part):
     data: dict[str, DataConfig] = Field(min_length=1)
     models: dict[str, ModelConfig] = Field(min_length=1)
     settings: dict[str, SettingConfig] = Field(min_length=1)
-    points: PointPairs = "all"
-    objectives: Annotated[tuple[Objective, ...], BeforeValidator(_one_or_many)] = ("hlm", "slm", "fula", "dm")
-    arms: Annotated[tuple[Arm, ...], BeforeValidator(_one_or_many)] = ("real", "iri")
+    points: PointChoice = "all"
+    objectives: _Many[Objective] = ("hlm", "slm", "fula", "dm")
+    arms: _Many[Arm] = ("real", "iri")
     protocol: Protocol = "matched"
     seeds: SeedRange = (1, 2, 3)
     iri: IriConfig = IriConfig()
     fit: FitConfig = FitConfig()
     resources: ResourcesConfig = ResourcesConfig()
     storage: str = "./runs"
-
-    @model_validator(mode="after")
-    def _lists_are_filled(self) -> StudyConfig:
-        for field in ("objectives", "arms", "seeds"):
-            if not getattr(self, field):
-                raise ValueError(f"{field} is empty: give at least one")
-        return self
 
 
 def load_config(path: str, overrides: Sequence[str] = ()) -> StudyConfig:
@@ -365,7 +377,9 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 def _check_references(config: StudyConfig) -> None:
     for name, model in config.models.items():
         if model.data not in config.data:
-            raise InputError(f"models.{name}.data", model.data, f"unknown dataset{did_you_mean(model.data, config.data)}")
+            raise InputError(
+                f"models.{name}.data", model.data, f"unknown dataset{did_you_mean(model.data, config.data)}"
+            )
     for name, setting in config.settings.items():
         where = f"settings.{name}"
         if setting.data is not None and setting.data not in config.data:
@@ -392,6 +406,8 @@ def expand_refs(config: StudyConfig, refs: Sequence[str], where: str) -> list[tu
             raise InputError(where, ref, str(error)) from None
         for seed in _as_tuple(wanted):
             if seed not in known:
-                raise InputError(where, ref, f"model {name!r} has no seed {seed}; its seeds: {', '.join(map(str, known))}")
+                raise InputError(
+                    where, ref, f"model {name!r} has no seed {seed}; its seeds: {', '.join(map(str, known))}"
+                )
             pairs[(name, int(str(seed)))] = None
     return list(pairs)

@@ -71,7 +71,7 @@ def evaluate_unstitched(alone: CutNet, front: CutNet, end: CutNet, shown: ImageS
 
 
 def _batches(shown: ImageSet, device: str) -> Iterator[Tensor]:
-    return (to_float(part.to(device)) for part in shown.images.split(BATCH))
+    return (to_float(part.to(device)) for part in torch.split(shown.images, BATCH))
 
 
 def _match_columns(errors: Sequence[MatchError]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ def encode_gallery(originals: Tensor, shard: Shard) -> bytes:
     return stream.getvalue()
 
 
-def decode_gallery(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
+def decode_gallery(data: bytes) -> dict[str, npt.NDArray[Any]]:
     """Arrays ``images``, ``iris``, ``residual`` of a gallery file; read as data, never as code."""
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in ("images", "iris", "residual")}

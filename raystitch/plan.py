@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from raystitch.config import CueConfig, EvalSet, IriConfig, Objective, SettingConfig, StudyConfig, expand_refs
-from raystitch.config import Arm as Arm
+from raystitch.config import Arm, CueConfig, EvalSet, IriConfig, Objective, SettingConfig, StudyConfig, expand_refs
 from raystitch.errors import InputError
 
 FORMAT: Mapping[str, int] = {"model": 1, "iris": 1, "fit": 1, "unstitched": 1}
@@ -263,9 +262,7 @@ class _Planner:
 
     def _row(self, setting: str, unit: FitUnit, front_module: str, end_module: str) -> Row:
         models = self.config.models
-        return Row(
-            setting, unit, front_module, end_module, models[unit.front.name].arch, models[unit.end.name].arch
-        )
+        return Row(setting, unit, front_module, end_module, models[unit.front.name].arch, models[unit.end.name].arch)
 
     def _points(self, model: ModelUnit) -> tuple[PointLike, ...]:
         return self.catalogue.models[model.name].points
@@ -308,7 +305,15 @@ class _Planner:
         return IriUnit(unit_id(spec), model, point, module, data, count, iri.shard_size)
 
     def _fits(
-        self, front: ModelUnit, end: ModelUnit, i: int, j: int, arm: Arm, seed: int, data: str, evals: tuple[EvalSet, ...]
+        self,
+        front: ModelUnit,
+        end: ModelUnit,
+        i: int,
+        j: int,
+        arm: Arm,
+        seed: int,
+        data: str,
+        evals: tuple[EvalSet, ...],
     ) -> Iterator[FitUnit]:
         iris = self._iris(front, i, data) if arm == "iri" else None
         moving = self.config.protocol == "paper" and arm == "real"

@@ -101,7 +101,9 @@ class Board:
             count = self._counts[kind]
             count.running.pop(unit, None)
             count.failed += 1
-            self._console.print(f"failed: {kind} {label}: {error.splitlines()[0] if error else 'unknown'}", markup=False)
+            self._console.print(
+                f"failed: {kind} {label}: {error.splitlines()[0] if error else 'unknown'}", markup=False
+            )
             self._show(kind)
 
     def seconds_left(self) -> float | None:

@@ -199,10 +199,9 @@ def _decode(data: bytes) -> pa.Table:
 
 
 def _concat(tables: Sequence[pa.Table], schema: pa.Schema) -> pd.DataFrame:
-    if not tables:
-        return schema.empty_table().to_pandas()
-    whole = pa.concat_tables([_fit_schema(table, schema) for table in tables])
-    return whole.to_pandas()
+    fitted = [_fit_schema(table, schema) for table in tables]
+    whole: pd.DataFrame = pa.concat_tables(fitted or [schema.empty_table()]).to_pandas()
+    return whole
 
 
 def _fit_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:

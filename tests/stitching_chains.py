@@ -25,7 +25,6 @@ class Chain(nn.Module):
         self.segments = nn.ModuleList(segments)
         z = torch.zeros(1, 3, size, size)
         points = []
-        mode = self.training
         self.eval()
         with torch.no_grad():
             for index, segment in enumerate(self.segments[:-1], start=1):
@@ -33,7 +32,7 @@ class Chain(nn.Module):
                 kind = {4: "conv", 3: "token", 2: "vector"}[z.ndim]
                 points.append(ChainPoint(index, f"block{index}", kind, tuple(z.shape[1:])))
         self.points = tuple(points)
-        self.train(mode)
+        self.eval()
 
     @property
     def n(self) -> int:

@@ -1,4 +1,4 @@
-"""Cues: exact marker pixels, class colours from the method's rule, and placement that depends on seed, split, index only."""
+"""Cues: exact marker pixels, class colours by the method's rule, places that depend on seed, split and index only."""
 
 from __future__ import annotations
 

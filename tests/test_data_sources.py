@@ -16,7 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from raystitch.config import DataConfig
-from raystitch.data import fingerprint, image_size, load_images, num_classes, to_float
+from raystitch.data import count, fingerprint, image_size, load_images, num_classes, to_float
 from raystitch.data.imageset import evenly_spaced
 
 WHERE = "data.mine"
@@ -43,9 +43,9 @@ def write(table: pa.Table, path: Path, **kwargs: int) -> None:
 
 def test_evenly_spaced_rows_of_a_sorted_set_keep_every_class_equally() -> None:
     labels = np.repeat(np.arange(100), 50)
-    for count in (100, 300, 1000, 4900):
-        kept = Counter(labels[evenly_spaced(len(labels), count)].tolist())
-        assert sum(kept.values()) == count
+    for limit in (100, 300, 1000, 4900):
+        kept = Counter(labels[evenly_spaced(len(labels), limit)].tolist())
+        assert sum(kept.values()) == limit
         assert len(kept) == 100
         assert max(kept.values()) - min(kept.values()) <= 1
 
@@ -73,8 +73,8 @@ def test_digits_are_scikit_learns_split_by_class() -> None:
     )
     labels = torch.cat([train.labels, test.labels]).tolist()
     assert sorted((i[0].numpy().tobytes(), y) for i, y in zip(together, labels, strict=True)) == expected
-    for label, count in Counter(digits.target.tolist()).items():
-        assert abs(int((test.labels == label).sum()) - count * 360 / 1797) < 1
+    for label, size in Counter(digits.target.tolist()).items():
+        assert abs(int((test.labels == label).sum()) - size * 360 / 1797) < 1
 
 
 def test_digits_grow_to_size_and_limits_apply_per_split() -> None:
@@ -84,6 +84,7 @@ def test_digits_grow_to_size_and_limits_apply_per_split() -> None:
     assert train.images.shape == (40, 3, 16, 16)
     assert len(load_images(config, "test", WHERE)) == 20
     assert image_size(config, WHERE) == 16
+    assert (count(config, "train", WHERE), count(config, "test", WHERE)) == (40, 20)
     rows = [k * 1437 // 40 for k in range(40)]
     assert torch.equal(train.labels, native.labels[rows])
     # twice as fine bilinear sampling keeps the mean of the interior

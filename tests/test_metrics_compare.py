@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor
 from raystitch.metrics import agreement, compare, kappa, kappa_soft
 
 PERCENT = ("agreement", "agreement_top1", "agreement_correct", "top1", "top1_end")
+SOFT = (0.01, 1.0)  # logits for which soft kappa is well-conditioned: 1 − c_exp is not tiny
 NAMES = {*PERCENT, "kappa", "kappa_soft", "top5", "loss", "top1_front"}
 
 
@@ -113,10 +115,10 @@ def test_front_may_have_its_own_number_of_classes() -> None:
 
 
 @st.composite
-def _cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor]:
+def _cases(draw: st.DrawFn, scales: tuple[float, ...] = (0.01, 1.0, 20.0, 300.0)) -> tuple[Tensor, Tensor, Tensor]:
     n, classes = draw(st.integers(1, 40)), draw(st.integers(2, 8))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
-    scale = draw(st.sampled_from([0.01, 1.0, 20.0, 300.0]))
+    scale = draw(st.sampled_from(scales))
     h, g = scale * torch.randn(2, n, classes, generator=generator)
     return h, g, torch.randint(classes, (n,), generator=generator)
 
@@ -155,23 +157,23 @@ def test_agreement_and_kappa_are_symmetric(case: tuple[Tensor, Tensor, Tensor]) 
     assert there["top1"] == back["top1_end"]
 
 
-@given(_cases(), st.randoms(use_true_random=False))
+@given(_cases(SOFT), st.randoms(use_true_random=False))
 @settings(max_examples=30, deadline=None)
 def test_order_of_samples_and_names_of_classes_do_not_matter(
     case: tuple[Tensor, Tensor, Tensor],
-    random: object,
+    random: Random,
 ) -> None:
     h, g, labels = case
     rows, classes = list(range(len(h))), list(range(h.shape[1]))
-    random.shuffle(rows)  # type: ignore[attr-defined]
-    random.shuffle(classes)  # type: ignore[attr-defined]
+    random.shuffle(rows)
+    random.shuffle(classes)
     renamed = torch.argsort(torch.tensor(classes))[labels]
     before, after = compare(h, g, labels), compare(h[rows][:, classes], g[rows][:, classes], renamed[rows])
     for key in NAMES:
         assert after[key] == pytest.approx(before[key], rel=1e-8, abs=1e-8, nan_ok=True), key
 
 
-@given(_cases())
+@given(_cases(SOFT))
 @settings(max_examples=20, deadline=None)
 def test_a_constant_added_to_all_logits_changes_nothing(case: tuple[Tensor, Tensor, Tensor]) -> None:
     h, g, labels = (case[0].double(), case[1].double(), case[2])

@@ -121,7 +121,7 @@ def test_a_seed_repeats_bit_for_bit_and_leaves_the_global_generator_alone() -> N
 
 
 def test_a_cue_is_learnt_when_nothing_else_can_be() -> None:
-    """On noise images only the marker tells the class: a net trained with it reads it, and is fooled by a shuffled one."""
+    """On noise images only the marker tells the class: the net reads it, and is fooled by a shuffled one."""
     generator = torch.Generator().manual_seed(0)
 
     def noise(count: int) -> ImageSet:

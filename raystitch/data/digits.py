@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from raystitch.data.decode import Picture
 from raystitch.data.imageset import Split, evenly_spaced
@@ -25,6 +24,8 @@ class DigitsSource:
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        from sklearn.datasets import load_digits  # here, because it is slow to import and few studies need it
+
         digits = load_digits()
         return np.rint(digits.images * (255 / 16)).astype(np.uint8), digits.target.astype(np.int64)
 

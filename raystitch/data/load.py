@@ -87,6 +87,16 @@ def num_classes(config: DataConfig, where: str, storage_options: Mapping[str, An
     return open_source(config, where, storage_options).num_classes
 
 
+def count(config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = _NO_OPTIONS) -> int:
+    """Number of images N that :func:`load_images` returns, after the limit; decodes nothing.
+
+    Raises:
+        InputError: files are missing, malformed or empty.
+    """
+    source = open_source(config, where, storage_options)
+    return len(_rows(config, split, where, len(source.labels(split))))
+
+
 def image_size(config: DataConfig, where: str, storage_options: Mapping[str, Any] = _NO_OPTIONS) -> int:
     """Side S of the images that :func:`load_images` returns: ``config.size``, else read from the first train image.
 

@@ -91,7 +91,9 @@ class Outcomes(tune.Callback):
         for unit in self._groups[trial.config["group"]]:
             self._watch.started(unit)
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
         """The group's fits are done or failed."""
         for unit in self._groups[trial.config["group"]]:
             if result["error"]:

@@ -2,10 +2,10 @@
 
 Rules, the first that applies:
 
-1. residual nets with ``layer1``, ``layer2``, … : the stem's activation and block ends (with four stages, the first and the
-   last block of each);
-2. nets of numbered blocks (``blocks.3``, ``stages.1.blocks.0``, ``s2.b1``): block ends; in nets of tokens then the pooled vector
-   before the classifier; in convolutional ones first the stem's activation;
+1. residual nets with ``layer1``, ``layer2``, …: the stem's activation and block ends (with four stages, the first and
+   the last block of each);
+2. nets of numbered blocks (``blocks.3``, ``stages.1.blocks.0``, ``s2.b1``): block ends; with tokens then the pooled vector
+   before the classifier, in convolutional ones first the stem's activation;
 3. plain convolutional nets such as VGG: the first activation, and the one before each pooling and before the head;
 4. any other net: every module with parts at which the net can be cut.
 """
@@ -20,10 +20,12 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from raystitch.nets.liveness import Liveness
-from raystitch.nets.tracing import Trace
+from raystitch.nets.tracing import Trace, inner_path
 
 MANY = 16
 """More block ends than this are thinned to the first and last of each stage."""
+
+_BETWEEN = {"stem", "patch_embed", "downsample", "head", "pre_logits"}
 
 WIDE = 768
 """Embedding width (ViT-B) from which only every second transformer block is a point."""
@@ -84,8 +86,7 @@ def _blocks(found: Candidates) -> list[str]:
 
 def _innermost_blocks(found: Candidates) -> list[str]:
     """Numbered modules with parts. Where some hold a skip connection, their class is the unit, else the innermost."""
-    parts = [path for path in found.kinds if path[-1:].isdigit() and _has_parts(found, path)]
-    parts = [path for path in parts if found.kinds[path][0] != "vector"]
+    parts = [path for path in _parts(found) if any(map(str.isdigit, path.rpartition(".")[2]))]
     skipping = [path for path in parts if _holds_skip(found, path)]
     units = {type(found.net.get_submodule(p)) for p in skipping if not any(_inside(q, p) for q in skipping)}
     outer = [path for path in parts if type(found.net.get_submodule(path)) in units]
@@ -94,7 +95,7 @@ def _innermost_blocks(found: Candidates) -> list[str]:
 
 
 def _activations(found: Candidates) -> list[str]:
-    """The first activation and each that closes a stage: the last one before the resolution falls or the head begins."""
+    """The first activation and each that closes a stage: the last before the resolution falls or the head begins."""
     acts = [path for path, (kind, _) in found.kinds.items() if kind == "conv" and _is_activation(found, path)]
     if len(acts) < 2:
         return []
@@ -104,7 +105,7 @@ def _activations(found: Candidates) -> list[str]:
 
 
 def _any_parts(found: Candidates) -> list[str]:
-    parts = [path for path in found.kinds if _has_parts(found, path)]
+    parts = _parts(found)
     inner = [path for path in parts if not any(_inside(other, path) for other in parts)]
     return inner or [path for path in found.kinds if _is_activation(found, path)]
 
@@ -122,8 +123,10 @@ def _stem(found: Candidates, first_block: str) -> list[str]:
 
 
 def _pooled(found: Candidates) -> list[str]:
-    """The pooled vector before the classifier: the last valid vector; of equal values, the first name."""
-    vectors = [path for path, (kind, _) in found.kinds.items() if kind == "vector"]
+    """The pooled vector: the last before the classifier (the last step with weights); of equal values, the first."""
+    outputs, order = found.traced.outputs, found.live.order
+    classifier = max((place for node, place in order.items() if _has_weights(found, node)), default=0)
+    vectors = [p for p, (kind, _) in found.kinds.items() if kind == "vector" and order[outputs[p]] < classifier]
     computing = [path for path in vectors if not isinstance(found.net.get_submodule(path), (nn.Identity, nn.Dropout))]
     idle = vectors[vectors.index(computing[-1]) + 1 :] if computing else vectors
     return computing[-1:] or idle[:1]
@@ -133,9 +136,23 @@ def _first_and_last(stages: Sequence[Sequence[str]]) -> list[str]:
     return [path for stage in stages for path in dict.fromkeys((stage[0], stage[-1]))]
 
 
-def _has_parts(found: Candidates, path: str) -> bool:
-    module = found.net.get_submodule(path)
+def _parts(found: Candidates) -> list[str]:
+    """Modules made of modules, outside the stem, the head and the steps between stages, whose output is no vector."""
+    return [
+        path
+        for path, (kind, _) in found.kinds.items()
+        if kind != "vector" and _has_parts(found.net.get_submodule(path)) and not _BETWEEN & set(path.split("."))
+    ]
+
+
+def _has_parts(module: nn.Module) -> bool:
     return not isinstance(module, _BatchNorm) and any(True for _ in module.children())
+
+
+def _has_weights(found: Candidates, node: fx.Node) -> bool:
+    if node.op != "call_module":
+        return False
+    return any(True for _ in found.net.get_submodule(inner_path(str(node.target))).parameters())
 
 
 def _is_activation(found: Candidates, path: str) -> bool:

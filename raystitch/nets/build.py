@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import timm
@@ -21,7 +22,7 @@ from raystitch.nets.resnet_mini import MiniResNet
 
 _OWN: Mapping[str, Callable[..., nn.Module]] = {
     "resnet_mini": MiniResNet,
-    **{f"cifar_resnet{depth}": lambda depth=depth, **kwargs: CifarResNet(depth, **kwargs) for depth in DEPTHS},
+    **{f"cifar_resnet{depth}": partial(CifarResNet, depth) for depth in DEPTHS},
 }
 _RESERVED = ("pretrained", "num_classes", "checkpoint_path", "in_chans", "features_only", "scriptable", "exportable")
 
@@ -59,7 +60,7 @@ class NormalisedNet(nn.Module):
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(1, -1, 1, 1), persistent=False)
         for module in net.modules():
             if getattr(module, "inplace", False) is True:
-                module.inplace = False
+                module.inplace = False  # type: ignore[assignment]
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, 3, H, W) in [0, 1] → logits (N, C)."""
@@ -78,11 +79,11 @@ def build_net(
     """Build ``arch`` with freshly initialised weights, on the CPU and in train mode.
 
     Args:
-        arch: a timm name, ``cifar_resnet20``/``32``/``44``/``56``, ``resnet_mini``, or ``module:function``, which is called
-            as ``function(num_classes=…, **args)``.
+        arch: a timm name, ``cifar_resnet20``/``32``/``44``/``56``, ``resnet_mini``, or ``module:function``, which is
+            called as ``function(num_classes=…, **args)``.
         num_classes: classes of the dataset.
-        args: keyword arguments of the architecture. timm ResNets also take ``stem: cifar``, a 3×3 stem with stride 1 and
-            no max-pool (METHOD §6: 32-pixel ResNets).
+        args: keyword arguments of the architecture. timm ResNets also take ``stem: cifar``, a 3×3 stem with stride 1
+            and no max-pool (METHOD §6: 32-pixel ResNets).
         mean: channel means, see :class:`NormalisedNet`.
         std: channel standard deviations.
         seed: of the initialisation; torch's global random state is left as it was.
@@ -140,7 +141,7 @@ def _imported(arch: str) -> Callable[..., Any]:
 
 def _timm_net(arch: str, stem: str | None = None, **kwargs: Any) -> nn.Module:
     if stem is not None and stem != "cifar":
-        # a timm net may have a `stem` argument of its own meaning something else
+        # some timm nets have a `stem` argument of their own
         kwargs["stem"] = stem
     net: nn.Module = timm.create_model(arch, pretrained=False, **kwargs)
     if stem == "cifar":

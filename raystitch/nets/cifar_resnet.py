@@ -1,7 +1,7 @@
 """CIFAR ResNets of He et al. (2016), section 4.2: 6n+2 layers, 16/32/64 channels, parameter-free (option A) shortcuts.
 
-Attribute names (``conv1, bn1, layer{1,2,3}.{i}.conv{1,2}/bn{1,2}, linear``) are those of the widely used public CIFAR-10
-weights, which therefore load as they are.
+Attribute names (``conv1, bn1, layer{1,2,3}.{i}.conv{1,2}/bn{1,2}, linear``) are those of the widely used public
+CIFAR-10 weights, which therefore load as they are.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from torch import Tensor, fx, nn
@@ -118,10 +119,10 @@ def live_nodes(net: NormalisedNet, traced: Trace) -> Liveness:
 def segments_between(net: NormalisedNet, traced: Trace, live: Liveness, stops: Sequence[fx.Node]) -> list[nn.Module]:
     """Return the chain images → stops[0] → … → logits."""
     ends = [live.images, *stops, live.logits]
-    for before, after in zip(ends, ends[1:], strict=False):
+    for before, after in pairwise(ends):
         if live.order[before] >= live.order[after]:
             raise InputError("points", None, "two points are the same value, or they are not in execution order")
-    return [_segment(net, traced.graph, a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    return [_segment(net, traced.graph, a, b) for a, b in pairwise(ends)]
 
 
 def _segment(net: NormalisedNet, graph: fx.Graph, start: fx.Node, stop: fx.Node) -> nn.Module:

@@ -42,7 +42,7 @@ def find_points(net: NormalisedNet, size: int, modules: Sequence[str] | None = N
         shapes = _shapes(net, traced, images)
         kinds = _kinds(net, traced, live, shapes)
         chosen = choose_modules(Candidates(net.net, traced, live, kinds)) if modules is None else list(modules)
-        nodes = {module: node_at(net, traced, live, module) for module in chosen}
+        nodes = _distinct({module: node_at(net, traced, live, module) for module in chosen})
         chosen = sorted(nodes, key=lambda module: live.order[nodes[module]])
         points = tuple(_point(i + 1, module, kinds) for i, module in enumerate(chosen))
         if not points:
@@ -50,6 +50,14 @@ def find_points(net: NormalisedNet, size: int, modules: Sequence[str] | None = N
         chain = CutNet(points, segments_between(net, traced, live, [nodes[module] for module in chosen]))
         _check_chain(net, chain, images)
     return points
+
+
+def _distinct(nodes: dict[str, fx.Node]) -> dict[str, fx.Node]:
+    names: dict[fx.Node, str] = {}
+    for module, node in nodes.items():
+        if names.setdefault(node, module) != module:
+            raise InputError("points", module, f"is the same value as {names[node]!r}: leave one out")
+    return nodes
 
 
 def _point(index: int, module: str, kinds: dict[str, tuple[Kind, tuple[int, ...]]]) -> Point:
@@ -106,7 +114,7 @@ def _kinds(
 
 
 def _kind(shape: tuple[int, ...], channels_last: bool) -> Kind:
-    """Images are square, so the two equal sides are the spatial ones; if all three are equal the net's format decides."""
+    """Images are square, so two equal sides are spatial; where all three are equal the net's format decides."""
     if len(shape) == 1:
         return "vector"
     if len(shape) == 2:

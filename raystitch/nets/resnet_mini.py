@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class MiniBlock(nn.Module):
-    """Two 3×3 convolutions with a projection shortcut where the shape changes: (N, in, H, W) → (N, out, H/stride, W/stride)."""
+    """Two 3×3 convolutions, a projection where the shape changes: (N, in, H, W) → (N, out, H/stride, W/stride)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

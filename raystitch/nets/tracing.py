@@ -133,7 +133,7 @@ _OUT_OF_PLACE: dict[Any, Any] = {
 
 
 def _make_out_of_place(graph: fx.Graph) -> None:
-    """Rewrite ``a.add_(b)``, ``a += b``, ``relu(a, inplace=True)`` to new values; later uses of ``a`` read the new one."""
+    """Rewrite ``a.add_(b)``, ``a += b``, ``relu(a, inplace=True)`` to new values that later uses of ``a`` read."""
     order = {node: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if not _writes(node):
@@ -148,7 +148,11 @@ def _make_out_of_place(graph: fx.Graph) -> None:
             raise InputError("arch", None, f"the net writes into a tensor in place ({node.name}), so it cannot be cut")
         written = node.args[0] if node.args else None
         if isinstance(written, fx.Node):
-            written.replace_all_uses_with(node, delete_user_cb=lambda user, here=node: order[user] > order[here])
+            _read_instead(written, node, order)
+
+
+def _read_instead(old: fx.Node, new: fx.Node, order: dict[fx.Node, int]) -> None:
+    old.replace_all_uses_with(new, delete_user_cb=lambda user: order[user] > order[new])
 
 
 def _writes(node: fx.Node) -> bool:

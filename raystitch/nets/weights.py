@@ -1,6 +1,6 @@
 """Read, check, load and write the weights of a net.
 
-Files are data: safetensors, or torch files read with ``weights_only``. Every problem is one short line that names the file.
+Files are data: safetensors, or torch files read with ``weights_only``. Every problem is one short line naming the file.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def read_weights(data: bytes, name: str) -> dict[str, Tensor]:
     try:
         content = _parse(data, name)
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise InputError(name, None, f"cannot be read as weights: {reason}") from error
+        form = "safetensors" if name.endswith(".safetensors") else "torch (plain tensors only)"
+        raise InputError(name, None, f"cannot be read as a {form} file of weights") from error
     tensors = _unwrap(content)
     if not tensors or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in tensors.items()):
         raise InputError(name, None, "holds no state dict (a mapping from parameter names to tensors)")
@@ -119,9 +119,10 @@ def _check_shapes(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], n
     wrong = [key for key in given if given[key].shape != expected[key].shape]
     if not wrong:
         return
-    if all(_only_rows_differ(expected[key], given[key]) for key in wrong) and len(wrong) <= 2:
+    layer = wrong[0].rpartition(".")[0]
+    in_one_layer = all(key.rpartition(".")[0] == layer for key in wrong)
+    if in_one_layer and all(_only_rows_differ(expected[key], given[key]) for key in wrong):
         theirs, ours = given[wrong[0]].shape[0], expected[wrong[0]].shape[0]
-        layer = wrong[0].rpartition(".")[0]
         raise InputError(name, None, f"its classifier {layer!r} has {theirs} classes, the dataset has {ours}")
     shapes = [f"{key} {tuple(given[key].shape)} instead of {tuple(expected[key].shape)}" for key in wrong]
     raise InputError(name, None, f"has tensors of the wrong shape: {_few(shapes)}")

@@ -62,13 +62,10 @@ def _draw_ranges(ax: Axes, values: pd.DataFrame, colour: str) -> None:
 
 
 def _join_to_ends(ax: Axes, means: pd.Series, ends: pd.Series, arm: str) -> None:
-    """Faint lines from the unstitched end model to the first point, and from the last one to the front model."""
-    for nearest, others in (
-        (means.index[0], ends[ends.index < means.index[0]]),
-        (means.index[-1], ends[ends.index > 0]),
-    ):
-        for point, value in others.items():
-            xs, ys = [point, nearest], [value, means[nearest]]
+    """Faint lines to the unstitched end model and front model, where these are the next points."""
+    for near, far in ((means.index[0], means.index[0] - 1), (means.index[-1], means.index[-1] + 1)):
+        if far in ends.index:
+            xs, ys = [far, near], [ends[far], means[near]]
             ax.plot(xs, ys, color=ARM_COLOURS.get(arm, MUTED), alpha=0.3, linewidth=0.8, label="_join", zorder=2)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 
@@ -40,8 +39,8 @@ class GalleryEntry:
     front: str
     dataset: str
     point: int
-    images: NDArray[np.uint8]
-    iris: NDArray[np.uint8]
+    images: NDArray[Any]
+    iris: NDArray[Any]
     residual: NDArray[Any]
 
 

@@ -47,8 +47,10 @@ def _overview_cell(cell: SubFigure, panel: Panel, objectives: Sequence[str]) -> 
         rows = panel.rows[panel.rows["front_point"] == panel.rows["end_point"]]
         title += "\n(equal points of the map)"
         panel = Panel(panel.setting, panel.label, panel.slug, panel.eval_set, rows, panel.ends)
-    axes = _curves_and_strip(cell, panel, objectives) if len(panel.rows) else cell.subplots()
-    axes.set_title(title, fontsize=8.5)
+    if len(panel.rows):
+        _curves_and_strip(cell, panel, objectives).set_title(title, fontsize=8.5)
+    else:
+        cell.suptitle(f"{title}: none done", fontsize=8.5)
 
 
 def _curves_figure(panel: Panel, objectives: Sequence[str]) -> Figure:

@@ -22,6 +22,9 @@ from raystitch.report.statistics import gap_rows, residuals, unstitched
 
 Out = Callable[[str, bytes], None]
 FOLD_ROWS_OVER = 40
+"""Longer gap tables are folded at first."""
+GALLERY_LIMIT = 12
+"""How many groups of images a page shows at most: a large study has more than a browser should load."""
 
 
 def write_report(results: pd.DataFrame, study: StudyFacts, out: Out) -> None:
@@ -51,6 +54,7 @@ def write_report(results: pd.DataFrame, study: StudyFacts, out: Out) -> None:
         waiting=[name for name in study.settings if name not in {panel.setting for panel in panels}],
         iri_sets=tables.iri_table(study.iri_sets),
         gallery=tables.gallery_tables(study.gallery),
+        gallery_limit=GALLERY_LIMIT,
         failures=tables.failure_list(study.failures),
         storage=repr(study.storage),
         sweep=repr(study.name),

@@ -47,20 +47,28 @@ class Panel:
 def tidy(results: pd.DataFrame) -> pd.DataFrame:
     """The columns a report uses, with fixed types: text (missing → ``"none"``), integer points, float values.
 
-    Rows without an agreement or a front point are left out; columns that are missing count as empty.
+    Rows without an agreement or a front point are left out; columns that are missing count as empty. The rows are
+    sorted, so that a report does not depend on the order in which they were written.
     """
     frame = results.reindex(columns=[*TEXT, "eval_set", *NUMBERS])
     for column in (*TEXT, "eval_set"):
-        frame[column] = [NO_VALUE if pd.isna(value) else str(value) for value in frame[column]]
+        frame[column] = [NO_VALUE if pd.isna(value) else _printable(str(value)) for value in frame[column]]
     for column in NUMBERS:
         frame[column] = pd.to_numeric(frame[column], errors="coerce").astype("float64")
-    frame = frame.dropna(subset=["agreement", "front_point"]).reset_index(drop=True)
+    frame = frame.dropna(subset=["agreement", "front_point"]).sort_values(
+        [*TEXT, "eval_set", *NUMBERS], ignore_index=True
+    )
     frame["end_point"] = frame["end_point"].fillna(frame["front_point"]).astype(int)
     frame["front_point"] = frame["front_point"].astype(int)
     frame["seed"] = frame["seed"].fillna(-1).astype(int)
     for side in ("front", "end"):
         frame[f"{side}_model"] = [name.partition("/")[0] for name in frame[side]]
     return frame
+
+
+def _printable(text: str) -> str:
+    """Control characters have no place in SVG."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def in_order(found: Iterable[str], order: Sequence[str]) -> list[str]:
@@ -116,7 +124,7 @@ def _select(frame: pd.DataFrame, key: dict[Any, Any], wildcard: bool) -> pd.Data
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-") or "setting"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-") or "setting"
 
 
 def _unique(slug: str, used: set[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -16,9 +17,10 @@ from raystitch.report.look import CSS_COLOURS
 
 
 def to_svg(figure: Figure) -> bytes:
-    """A stand-alone SVG file, without a date."""
+    """A stand-alone SVG file, without a date. The layout found here is kept for later."""
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", metadata={"Date": None})
+    figure.set_layout_engine("none")
     return stream.getvalue()
 
 
@@ -50,7 +52,7 @@ def _inline_tag(tag: str, prefix: str) -> str:
     return re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans)", tag)
 
 
-def image_uri(pixels: NDArray[np.uint8]) -> str:
+def image_uri(pixels: NDArray[Any]) -> str:
     """A ``data:`` URI of an image, uint8 (H, W, 3), as lossless PNG."""
     stream = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels, dtype=np.uint8)).save(stream, format="PNG")

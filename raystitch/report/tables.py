@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from raystitch.report.facts import GalleryEntry, IriFacts, StudyFacts
 from raystitch.report.panels import NO_VALUE, Panel
@@ -91,7 +92,7 @@ class GalleryTable:
 
     front: str
     dataset: str
-    pixels: np.ndarray[Any, np.dtype[np.uint8]]
+    pixels: NDArray[Any]
     images: list[str]
     rows: list[dict[str, Any]]
 

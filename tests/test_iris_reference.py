@@ -1,0 +1,73 @@
+"""The public ResNet-20 at stitch point 4: stored IRIs, and what each optimiser reaches in the published 200 steps."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from raystitch.config import NORMALISATIONS, IriConfig
+from raystitch.iris import Shard, make_shard, residual
+from raystitch.nets import build_net, cut, find_points, freeze, load_weights, read_weights
+
+CHECKED, SEARCHED = 128, 16
+
+
+@pytest.fixture(scope="module")
+def prefix(shared: Path) -> Callable[[Tensor], Tensor]:
+    weights = shared / "models" / "resnet20-12fca82f.th"
+    net = build_net("cifar_resnet20", 10, {}, *NORMALISATIONS["imagenet"])
+    load_weights(net, read_weights(weights.read_bytes(), weights.name), weights.name)
+    chain = cut(net, find_points(net, 32))
+    freeze(chain)
+    return lambda x: chain.run(x, 0, 4)
+
+
+@pytest.fixture(scope="module")
+def images(shared: Path) -> Tensor:
+    """The first rows of the training split, uint8."""
+    table = pq.ParquetFile(next((shared / "data" / "cifar10").glob("train-*.parquet")))
+    cells = next(table.iter_batches(batch_size=CHECKED, columns=["img"])).column(0).to_pylist()
+    pixels = [np.asarray(Image.open(io.BytesIO(cell["bytes"])).convert("RGB")) for cell in cells]
+    return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
+
+
+@pytest.fixture(scope="module")
+def reference(shared: Path) -> dict[str, npt.NDArray[Any]]:
+    return dict(np.load(shared / "reference" / "iris_point4.npz"))
+
+
+@torch.no_grad()
+def test_stored_iris_have_the_stored_residual(
+    prefix: Callable[[Tensor], Tensor], images: Tensor, reference: dict[str, npt.NDArray[Any]]
+) -> None:
+    iris = torch.from_numpy(reference["iris"][:CHECKED]).float() / 255
+    found = residual(prefix, iris, prefix(images.float() / 255)).numpy()
+    assert np.abs(found - reference["residual"][:CHECKED]).max() < 0.02
+
+
+def _search(prefix: Callable[[Tensor], Tensor], images: Tensor, config: IriConfig) -> Shard:
+    return make_shard(prefix, images[:SEARCHED], torch.zeros(SEARCHED), 0, config)
+
+
+def test_the_published_recipe_reaches_the_published_residual_and_adam_goes_below(
+    prefix: Callable[[Tensor], Tensor], images: Tensor, reference: dict[str, npt.NDArray[Any]]
+) -> None:
+    published = _search(prefix, images, IriConfig(optimiser="sign_pgd", steps=200))
+    assert np.median(published.residual) == pytest.approx(np.median(reference["residual"]), abs=0.05)
+    # image by image the two runs differ in their noise only
+    assert np.abs(published.residual - reference["residual"][:SEARCHED]).max() < 0.08
+    quarter = _search(prefix, images, IriConfig(optimiser="adam", steps=50))
+    assert (quarter.residual < published.residual).all()
+    equal = _search(prefix, images, IriConfig(optimiser="adam", steps=200))
+    assert np.median(equal.residual) < 0.4 * np.median(published.residual)
+    assert np.abs(equal.images / 255.0 - images[:SEARCHED].numpy() / 255.0).mean() > 0.02

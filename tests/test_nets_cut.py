@@ -1,0 +1,237 @@
+"""Cutting: the chain is the net, exactly, for many families; nothing captured is overwritten; parameters are shared."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from raystitch.errors import InputError
+from raystitch.nets import NormalisedNet, Point, build_net, cut, fingerprint, find_points, freeze
+
+HALF = (0.5,) * 3, (0.5,) * 3
+
+FAMILIES = [
+    ("cifar_resnet20", {}, 32),
+    ("resnet_mini", {}, 8),
+    ("resnet18", {"stem": "cifar"}, 32),
+    ("resnet50", {}, 32),
+    ("seresnet50", {}, 32),
+    ("vgg11_bn", {"mlp_ratio": 0.01}, 32),
+    ("vit_tiny_patch16_224", {"img_size": 32, "patch_size": 4}, 32),
+    ("deit3_small_patch16_224", {"img_size": 32}, 32),
+    ("eva02_tiny_patch14_224", {"img_size": 28}, 28),
+    ("vit_base_patch16_siglip_224", {"img_size": 32, "depth": 3}, 32),
+    ("convnext_tiny", {}, 32),
+    ("swin_tiny_patch4_window7_224", {"img_size": 56}, 56),
+    ("efficientnet_b0", {}, 32),
+    ("tf_efficientnet_lite0", {}, 32),
+    ("mobilenetv3_large_100", {}, 32),
+    ("mixer_s16_224", {"img_size": 32}, 32),
+    ("regnety_002", {}, 32),
+    ("densenet121", {}, 32),
+    ("repvgg_a0", {}, 32),
+    ("maxvit_rmlp_pico_rw_256", {"img_size": 64}, 64),
+    ("cait_xxs24_224", {"img_size": 32}, 32),
+    ("levit_128s", {}, 224),
+]
+
+
+def mini(seed=0):
+    net = freeze(build_net("resnet_mini", 10, {"width": 8}, *HALF, seed=seed))
+    return net, cut(net, find_points(net, 8))
+
+
+@pytest.mark.parametrize(("arch", "args", "size"), FAMILIES, ids=[family[0] for family in FAMILIES])
+@torch.no_grad()
+def test_every_family_is_an_exact_chain(arch, args, size):
+    net = freeze(build_net(arch, 10, args, *HALF, seed=1))
+    points = find_points(net, size)
+    chain = cut(net, points)
+    x = torch.rand(3, 3, size, size)
+    representations = chain.trace(x, 0, chain.n + 1)
+    kept = [z.clone() for z in representations]
+    assert chain.n == len(points) >= 3
+    for point, z in zip(points, representations, strict=False):
+        assert tuple(z.shape[1:]) == point.shape
+    torch.testing.assert_close(representations[-1], net(x), rtol=0, atol=1e-4)
+    for k, z in enumerate(representations[:-1], start=1):
+        torch.testing.assert_close(chain.run(z, k, chain.n + 1), representations[-1], rtol=0, atol=1e-4)
+    assert all(torch.equal(z, before) for z, before in zip(representations, kept, strict=True))
+
+
+@torch.no_grad()
+def test_points_hold_what_a_hook_on_the_module_sees():
+    net, chain = mini()
+    seen = {}
+    for point in chain.points:
+        hook = net.net.get_submodule(point.module).register_forward_hook
+        hook(lambda module, inputs, output, name=point.module: seen.__setitem__(name, output))
+    x = torch.rand(2, 3, 8, 8)
+    net(x)
+    for point, z in zip(chain.points, chain.trace(x, 0, chain.n), strict=True):
+        assert torch.equal(seen[point.module], z)
+
+
+def test_run_and_trace_agree_and_check_their_range():
+    _, chain = mini()
+    x = torch.rand(2, 3, 8, 8)
+    assert torch.equal(chain.run(x, 0, 3), chain.trace(x, 0, 3)[-1])
+    assert chain.run(x, 2, 2) is x
+    assert chain.trace(x, 2, 2) == []
+    for start, stop in [(-1, 2), (3, 2), (0, 6)]:
+        with pytest.raises(IndexError, match="0 <= start <= stop <= 5"):
+            chain.run(x, start, stop)
+
+
+def test_cutting_at_some_of_the_points():
+    net, chain = mini()
+    some = cut(net, chain.points[1:3])
+    x = torch.rand(2, 3, 8, 8)
+    assert some.n == 2
+    assert torch.equal(some.run(x, 0, 2), chain.run(x, 0, 3))
+    assert torch.equal(some(x), net(x))
+
+
+def test_a_suffix_holds_only_its_own_parameters():
+    net, chain = mini()
+    counts = [sum(p.numel() for p in segment.parameters()) for segment in chain.segments]
+    assert sum(counts) == sum(p.numel() for p in net.parameters())
+    assert counts[-1] == 32 * 10 + 10
+
+
+def test_parameters_are_shared_and_gradients_reach_the_images():
+    net, chain = mini()
+    x = torch.rand(2, 3, 8, 8, requires_grad=True)
+    chain.run(x, 0, 2).sum().backward()
+    assert x.grad is not None
+    assert bool((x.grad != 0).any())
+    with torch.no_grad():
+        net.net.fc.weight.mul_(2)
+    assert torch.equal(chain(x), net(x))
+
+
+def test_copies_are_independent_and_batchnorm_can_be_moved():
+    net, chain = mini()
+    private = copy.deepcopy(chain)
+    before = fingerprint(net)
+    for module in private.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.train()
+    x = torch.rand(8, 3, 8, 8)
+    private(x)
+    assert fingerprint(net) == before == fingerprint(mini()[0])
+    private.eval()
+    assert not torch.equal(private(x), chain(x))
+
+
+def test_chains_can_be_pickled():
+    _, chain = mini()
+    x = torch.rand(2, 3, 8, 8)
+    assert torch.equal(pickle.loads(pickle.dumps(chain))(x), chain(x))
+
+
+def test_the_first_segment_refuses_integer_images():
+    _, chain = mini()
+    with pytest.raises(TypeError, match="floats"):
+        chain(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
+
+
+class Overwriting(nn.Module):
+    """Every way in which the start of a block can overwrite what the block before returned."""
+
+    class Block(nn.Module):
+        def __init__(self, how):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 3, padding=1)
+            self.relu = nn.ReLU(inplace=True)
+            self.how = how
+
+        def forward(self, x):
+            if self.how == "module":
+                x = self.relu(x)
+            elif self.how == "function":
+                x = F.relu(x, inplace=True)
+            elif self.how == "method":
+                x.relu_()  # the result is read through x
+            elif self.how == "torch":
+                x = torch.relu_(x)
+            elif self.how == "iadd":
+                x += 1
+            else:
+                x.mul_(2).add_(1)
+            return self.conv(x) + x
+
+    def __init__(self, how):
+        super().__init__()
+        self.blocks = nn.Sequential(self.Block(how), self.Block(how), self.Block(how))
+        self.head = nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.head(self.blocks(x * 2).mean((2, 3)))
+
+
+@pytest.mark.parametrize("how", ["module", "function", "method", "torch", "iadd", "chain"])
+@torch.no_grad()
+def test_in_place_operations_never_overwrite_a_representation(how):
+    net = freeze(NormalisedNet(Overwriting(how), *HALF))
+    points = find_points(net, 6)
+    assert [point.module for point in points] == ["blocks.0", "blocks.1", "blocks.2"]
+    chain = cut(net, points)
+    x = torch.rand(2, 3, 6, 6)
+    z = chain.run(x, 0, 1)
+    kept = z.clone()
+    logits = chain.run(z, 1, 4)
+    assert torch.equal(z, kept)
+    torch.testing.assert_close(logits, net(x))
+
+
+class HiddenWrite(nn.Module):
+    """Writes into its input out of the tracer's sight."""
+
+    class Sly(nn.Module):
+        def forward(self, x):
+            if x.sum() > -1e9:
+                x.relu_()
+            return x
+
+    def __init__(self):
+        super().__init__()
+        self.block1 = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+        self.block2 = nn.Sequential(self.Sly(), nn.Conv2d(4, 4, 3))
+
+    def forward(self, x):
+        return self.block2(self.block1(x)).mean((2, 3))
+
+
+def test_a_write_that_cannot_be_seen_is_found_by_running():
+    with pytest.raises(InputError, match="overwrites its input"):
+        find_points(NormalisedNet(HiddenWrite(), *HALF), 8)
+
+
+def test_impossible_cuts_are_refused():
+    net, chain = mini()
+    with pytest.raises(InputError, match="unknown module"):
+        cut(net, [Point(1, "layer9.0", "conv", (8, 8, 8))])
+    with pytest.raises(InputError, match="execution order"):
+        cut(net, [chain.points[2], chain.points[1]])
+
+
+def test_freeze_and_fingerprint():
+    net = build_net("resnet_mini", 10, {}, *HALF)
+    assert freeze(net) is net
+    assert not any(module.training for module in net.modules())
+    assert not any(p.requires_grad for p in net.parameters())
+    before = fingerprint(net)
+    assert len(before) == 64
+    net(torch.rand(2, 3, 8, 8))
+    assert fingerprint(net) == before
+    net.net.bn1.running_mean[0] += 1e-7
+    moved = fingerprint(net)
+    assert moved != before
+    net.std[0, 0] = 0.4
+    assert fingerprint(net) != moved

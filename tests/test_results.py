@@ -1,0 +1,109 @@
+import io
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_plan import CATALOGUE, study
+
+import raystitch
+from raystitch.errors import InputError
+from raystitch.plan import expand
+from raystitch.results import MEASURED, encode_rows, load_results, publish_study
+from raystitch.store import Store
+
+REQUIRED = [
+    "unit",
+    "sweep",
+    "setting",
+    "dataset",
+    "front",
+    "end",
+    "front_arch",
+    "end_arch",
+    "front_point",
+    "end_point",
+    "front_module",
+    "end_module",
+    "objective",
+    "arm",
+    "protocol",
+    "seed",
+    "eval_set",
+    "n_eval",
+    "agreement",
+    "agreement_top1",
+    "agreement_correct",
+    "kappa",
+    "kappa_soft",
+    "top1",
+    "top5",
+    "loss",
+    "top1_end",
+    "top1_front",
+    "match_error",
+    "iri_r_median",
+    "iri_r_p90",
+    "wall_s",
+    "device",
+    "created",
+    "version",
+    "git_commit",
+]
+
+
+def row(unit, agreement: float) -> dict:
+    return {"unit": unit.id, "objective": unit.objective, "arm": unit.arm, "seed": unit.seed, "eval_set": "test",
+            "n_eval": 360, "agreement": agreement}  # fmt: skip
+
+
+def test_table_has_the_promised_columns_also_when_empty(tmp_path: Path) -> None:
+    table = load_results(str(tmp_path))
+    assert len(table) == 0
+    assert set(REQUIRED) <= set(table.columns)
+
+
+def test_units_are_joined_with_the_names_of_each_study(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for name in ("first", "second"):
+        config = study(name=name)
+        publish_study(store, config, expand(config, CATALOGUE), {"created": "now", "version": "1"})
+    plan = expand(study(), CATALOGUE)
+    done = [fit for fit in plan.fits if fit.front_point == 2][:3]
+    for n, unit in enumerate(done):
+        store.publish(unit.marker, encode_rows([row(unit, 90.0 + n)]))
+    store.publish("fits/.tmp-half", b"not parquet")
+    one = raystitch.load_results(str(tmp_path), "first")
+    assert sorted(one["agreement"]) == [90, 91, 92]
+    assert set(one["setting"]) == {"identical"}
+    assert set(one["front_module"]) == {"block2"}
+    assert set(one["front"]) == {"clean/0"}
+    both = raystitch.load_results(str(tmp_path))
+    assert len(both) == 6
+    assert set(both["sweep"]) == {"first", "second"}
+
+
+def test_unknown_sweep_is_named(tmp_path: Path) -> None:
+    config = study(name="first")
+    publish_study(Store(str(tmp_path)), config, expand(config, CATALOGUE), {"created": "now", "version": "1"})
+    with pytest.raises(InputError, match="did you mean 'first'"):
+        load_results(str(tmp_path), "frist")
+
+
+def test_files_have_exactly_the_schema() -> None:
+    table = pq.read_table(io.BytesIO(encode_rows([{"unit": "x"}])))
+    assert table.schema.equals(MEASURED)
+
+
+def test_files_of_an_older_version_lack_columns_and_still_load(tmp_path: Path) -> None:
+    store, config = Store(str(tmp_path)), study(name="first")
+    plan = expand(config, CATALOGUE)
+    publish_study(store, config, plan, {"created": "now", "version": "1"})
+    old = pa.Table.from_pylist([{"unit": plan.fits[1].id, "agreement": 50}])
+    stream = io.BytesIO()
+    pq.write_table(old, stream)
+    store.publish(plan.fits[1].marker, stream.getvalue())
+    table = load_results(str(tmp_path), "first")
+    assert table["agreement"].tolist() == [50.0]
+    assert pd.isna(table["kappa"][0])

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from raystitch.plan import FitUnit, IriUnit, ModelUnit, Plan, ShardUnit
+from raystitch.schedule import Done, Schedule, find_done
+from raystitch.store import Store
+
+CLEAN = ModelUnit("m-clean", "clean", 0)
+PIXEL = ModelUnit("m-pixel", "pixel", 1)
+CLEAN_IRIS = IriUnit("i-clean", CLEAN, 1, "layer1", "digits", 10, 6)
+PIXEL_IRIS = IriUnit("i-pixel", PIXEL, 1, "layer1", "digits", 10, 6)
+
+
+def fit(name: str, group: str, front: ModelUnit, iris: IriUnit | None = None) -> FitUnit:
+    arm = "real" if iris is None else "iri"
+    return FitUnit(name, group, front, CLEAN, 1, 1, "dm", arm, 1, "digits", ("test",), iris)
+
+
+SELF_REAL = fit("f1", "g1", CLEAN)
+SELF_IRI = fit("f2", "g2", CLEAN, CLEAN_IRIS)
+BIAS_REAL = fit("f3", "g3", PIXEL)
+BIAS_IRI = fit("f4", "g4", PIXEL, PIXEL_IRIS)
+PLAN = Plan((CLEAN, PIXEL), (CLEAN_IRIS, PIXEL_IRIS), (SELF_REAL, SELF_IRI, BIAS_REAL, BIAS_IRI), ())
+NOTHING = Done(frozenset(), frozenset())
+
+
+def take(schedule: Schedule) -> list:
+    tasks = []
+    while (task := schedule.next_task()) is not None:
+        tasks.append(task)
+    return tasks
+
+
+def test_models_come_first_and_nothing_starts_before_its_parents() -> None:
+    schedule = Schedule(PLAN, NOTHING)
+    assert take(schedule) == [CLEAN, PIXEL]
+    assert schedule.next_group() is None
+    schedule.finished(CLEAN)
+    assert take(schedule) == CLEAN_IRIS.shards
+    assert schedule.next_group() == "g1", "a real-image fit of the finished model starts while its IRIs are made"
+    assert schedule.next_group() is None
+
+
+def test_a_fit_starts_when_its_own_set_is_ready_while_others_are_being_made() -> None:
+    schedule = Schedule(PLAN, NOTHING)
+    take(schedule)
+    schedule.finished(CLEAN)
+    schedule.finished(PIXEL)
+    shards = take(schedule)
+    assert len(shards) == 4
+    groups = {schedule.next_group() for _ in range(3)}
+    assert groups == {"g1", "g3", None}
+    schedule.finished(shards[0])
+    assert take(schedule) == []
+    schedule.finished(shards[1])
+    assert take(schedule) == [CLEAN_IRIS], "the last shard makes the closing of its set a task"
+    schedule.finished(CLEAN_IRIS)
+    assert schedule.next_group() == "g2"
+    assert schedule.groups_left, "the other set is not ready"
+
+
+def test_only_what_missing_fits_need_is_done() -> None:
+    done = Done(frozenset({"f3", "f4", "m-clean"}), frozenset({CLEAN_IRIS.shards[0].id}))
+    schedule = Schedule(PLAN, done)
+    assert schedule.models == []
+    assert schedule.iris == [CLEAN_IRIS]
+    assert take(schedule) == [CLEAN_IRIS.shards[1]]
+
+
+def test_a_set_whose_shards_are_all_there_is_only_closed() -> None:
+    done = Done(frozenset({"m-clean"}), frozenset(s.id for s in CLEAN_IRIS.shards))
+    plan = Plan((CLEAN,), (CLEAN_IRIS,), (SELF_IRI,), ())
+    assert take(Schedule(plan, done)) == [CLEAN_IRIS]
+
+
+def test_a_failed_model_takes_all_that_needs_it_and_nothing_else() -> None:
+    schedule = Schedule(PLAN, NOTHING)
+    take(schedule)
+    failures = schedule.failed(PIXEL, "boom", "trace")
+    assert [(f.unit.id, f.error) for f in failures] == [
+        ("m-pixel", "boom"),
+        ("i-pixel", "not started: model pixel/1 failed"),
+        ("f3", "not started: model pixel/1 failed"),
+        ("f4", "not started: model pixel/1 failed"),
+    ]
+    schedule.finished(CLEAN)
+    assert take(schedule) == CLEAN_IRIS.shards
+    for shard in CLEAN_IRIS.shards:
+        schedule.finished(shard)
+    take(schedule)
+    schedule.finished(CLEAN_IRIS)
+    assert {schedule.next_group(), schedule.next_group()} == {"g1", "g2"}
+    assert not schedule.groups_left
+    assert not schedule.tasks_left
+
+
+def test_a_failed_shard_fails_its_set_once() -> None:
+    schedule = Schedule(PLAN, Done(frozenset({"m-clean", "m-pixel"}), frozenset()))
+    shards = [task for task in take(schedule) if isinstance(task, ShardUnit)]
+    assert [f.unit.id for f in schedule.failed(shards[0], "nan")] == ["i-clean", "f2"]
+    assert schedule.failed(shards[1], "nan") == []
+    assert {schedule.next_group(), schedule.next_group()} == {"g1", "g3"}
+
+
+def test_find_done_lists_published_files_only(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    assert find_done(PLAN, store) == NOTHING
+    for name in (CLEAN.marker, SELF_REAL.marker, CLEAN_IRIS.shards[1].marker):
+        store.publish(name, b"x")
+    store.publish(f"models/{PIXEL.id}.safetensors", b"weights without their record are not a model")
+    assert find_done(PLAN, store) == Done(frozenset({"m-clean", "f1"}), frozenset({CLEAN_IRIS.shards[1].id}))
