@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from pathlib import Path
+from typing import cast
 
 import fsspec
 
@@ -123,7 +124,7 @@ def _check_setting(config: StudyConfig, catalogue: Catalogue, name: str) -> None
         for end, _ in expand_refs(config, setting.end, f"{where}.end"):
             for model in (front, end):
                 _check_model_fits(config, catalogue, model, dataset, where)
-            _check_stitches(config, catalogue, front, end, where)
+            _check_stitches(config, catalogue, front, end, name)
 
 
 def _check_images(config: StudyConfig, catalogue: Catalogue, dataset: str, where: str) -> None:
@@ -147,18 +148,11 @@ def _check_model_fits(config: StudyConfig, catalogue: Catalogue, model: str, dat
         raise InputError(where, None, f"{problem}; set data.{dataset}.size: {own.size}")
 
 
-def _check_stitches(config: StudyConfig, catalogue: Catalogue, front: str, end: str, where: str) -> None:
-    for i, j in pair_points(config, *_points(catalogue, front, end)):
-        f, g = _points(catalogue, front, end)
+def _check_stitches(config: StudyConfig, catalogue: Catalogue, front: str, end: str, setting: str) -> None:
+    f, g = (cast("tuple[nets.Point, ...]", catalogue.models[name].points) for name in (front, end))
+    for i, j in pair_points(config, setting, len(f), len(g)):
         try:
             make_stitch(f[i - 1], g[j - 1])
         except InputError as error:
-            place = (
-                f"{where}: front {front!r} point {i} ({f[i - 1].module}) → end {end!r} point {j} ({g[j - 1].module})"
-            )
-            raise InputError(place, error.value, error.problem) from error
-
-
-def _points(catalogue: Catalogue, front: str, end: str) -> tuple[tuple[nets.Point, ...], tuple[nets.Point, ...]]:
-    f, g = (catalogue.models[name].points for name in (front, end))
-    return f, g  # type: ignore[return-value]
+            ends = f"front {front!r} point {i} ({f[i - 1].module}) → end {end!r} point {j} ({g[j - 1].module})"
+            raise InputError(f"settings.{setting}: {ends}", error.value, error.problem) from error

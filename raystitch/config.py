@@ -177,16 +177,39 @@ class ModelConfig(_Part):
         return self
 
 
+def _point_choice(value: object) -> object:
+    if value in ("all", "cross"):
+        return value
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError("give 'all', 'cross', or a list of front points and [front, end] pairs")
+    return tuple(_point_or_pair(item) for item in value)
+
+
+def _point_or_pair(item: object) -> object:
+    numbers = item if isinstance(item, (list, tuple)) else [item]
+    if not 1 <= len(numbers) <= 2 or not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
+        raise ValueError(f"{item!r} is neither a point number nor a [front, end] pair")
+    return tuple(numbers) if len(numbers) == 2 else numbers[0]
+
+
+PointChoice = Annotated[
+    Literal["all", "cross"] | tuple[int | tuple[int, int], ...],
+    BeforeValidator(_point_choice),
+]
+
+
 class SettingConfig(_Part):
     """Pairs of models to stitch: every front with every end, on one dataset.
 
-    A reference is ``name``, ``name/seed`` or ``name/first-last``. ``data`` is by default the front's training data.
+    A reference is ``name``, ``name/seed`` or ``name/first-last``. ``data`` is by default the front's training data, and
+    ``points`` the study's own.
     """
 
     front: _Many[str]
     end: _Many[str]
     data: str | None = None
     eval: _Many[EvalSet] = ("test",)
+    points: PointChoice | None = None
 
 
 class IriConfig(_Part):
@@ -240,27 +263,6 @@ class ResourcesConfig(_Part):
     iri: Resources = Resources(cpus=0.5)
     fit: Resources = Resources(cpus=0.5)
     iri_actors: int | None = Field(default=None, ge=1)
-
-
-def _point_choice(value: object) -> object:
-    if value in ("all", "cross"):
-        return value
-    if not isinstance(value, (list, tuple)) or not value:
-        raise ValueError("give 'all', 'cross', or a list of front points and [front, end] pairs")
-    return tuple(_point_or_pair(item) for item in value)
-
-
-def _point_or_pair(item: object) -> object:
-    numbers = item if isinstance(item, (list, tuple)) else [item]
-    if not 1 <= len(numbers) <= 2 or not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
-        raise ValueError(f"{item!r} is neither a point number nor a [front, end] pair")
-    return tuple(numbers) if len(numbers) == 2 else numbers[0]
-
-
-PointChoice = Annotated[
-    Literal["all", "cross"] | tuple[int | tuple[int, int], ...],
-    BeforeValidator(_point_choice),
-]
 
 
 class StudyConfig(_Part):

@@ -204,21 +204,24 @@ def expand(config: StudyConfig, catalogue: Catalogue) -> Plan:
     return Plan(tuple(models), tuple(iris), tuple(fits), tuple(rows))
 
 
-def pair_points(config: StudyConfig, fronts: Sequence[PointLike], ends: Sequence[PointLike]) -> list[tuple[int, int]]:
-    """(front point, end point) pairs; nets of different depth are paired by rounded linear interpolation (METHOD §6).
+def pair_points(config: StudyConfig, setting: str, n: int, m: int) -> list[tuple[int, int]]:
+    """(front point, end point) pairs of a setting whose front has n points and whose end has m.
+
+    Nets of different depth are paired by rounded linear interpolation (METHOD §6).
 
     Raises:
-        InputError: a point outside 1 … n.
+        InputError: a point outside 1 … n, or 1 … m.
     """
-    n, m = len(fronts), len(ends)
-    if config.points == "cross":
+    own = config.settings[setting].points
+    choice, where = (config.points, "points") if own is None else (own, f"settings.{setting}.points")
+    if choice == "cross":
         return [(i, j) for i in range(1, n + 1) for j in range(1, m + 1)]
-    wanted = range(1, n + 1) if config.points == "all" else config.points
+    wanted = range(1, n + 1) if choice == "all" else choice
     pairs = [(p, interpolate(p, n, m)) if isinstance(p, int) else p for p in wanted]
     for i, j in pairs:
         for side, point, count in (("front", i, n), ("end", j, m)):
             if not 1 <= point <= count:
-                raise InputError("points", point, f"the {side} has stitch points 1 to {count}")
+                raise InputError(where, point, f"the {side} has stitch points 1 to {count}")
     return list(dict.fromkeys(pairs))
 
 
@@ -253,7 +256,7 @@ class _Planner:
     ) -> Iterator[Row]:
         f, g = self._points(front), self._points(end)
         yield self._row(setting, self._unstitched(front, end, data, evals, "end"), "", "")
-        for i, j in pair_points(self.config, f, g):
+        for i, j in pair_points(self.config, setting, len(f), len(g)):
             for seed in self.config.seeds:
                 for arm in self.config.arms:
                     for unit in self._fits(front, end, i, j, arm, seed, data, evals):

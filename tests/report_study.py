@@ -38,7 +38,7 @@ def row(
 ) -> dict[str, Any]:
     """One row of a results table; ``other`` sets or adds columns."""
     fit: dict[str, Any] = {
-        "unit": f"{setting}-{front}-{point}-{objective}-{arm}-{sorted(other.items())}",
+        "unit": f"{setting}-{front}-{point}-{objective}-{arm}-{other.get('seed')}-{other.get('end_point')}",
         "sweep": "demo",
         "setting": setting,
         "dataset": "cifar10",

@@ -81,8 +81,8 @@ def test_adam_inverts_an_invertible_linear_prefix() -> None:
 
 def test_a_rank_deficient_prefix_is_met_by_other_images() -> None:
     images, matrix = _images(), _orthogonal(12)[:3]
-    found = invert(_linear(matrix), images, SEEDS, IriConfig(steps=2000))
-    assert found.residual.max() < 3e-3
+    found = invert(_linear(matrix), images, SEEDS, IriConfig(steps=1000))
+    assert found.residual.max() < 5e-3
     assert ((found.images - images).abs().mean((1, 2, 3)) > 0.05).all()
 
 

@@ -82,9 +82,9 @@ def test_agreement_and_soft_kappa_by_hand() -> None:
 
 
 def test_soft_kappa_spreads_the_rest_over_the_other_classes() -> None:
-    # Three classes, uniform against certain: p·q = 1/3, max = 1; s = 1/3 and 1: c_exp = 1/3 → chance, 0.
-    h, g = torch.zeros(4, 3), torch.full((4, 3), -1e4).scatter(1, torch.arange(4)[:, None] % 3, 0.0)
-    assert kappa_soft(h, g, torch.arange(4) % 3) == pytest.approx(0.0, abs=1e-12)
+    # p·q = 0.3, p·p = 0.375, q·q = 0.36: 0.8 observed; 0.5·0.2 + 0.5·0.8/2 = 0.3 expected
+    h, g = torch.tensor([[0.5, 0.25, 0.25]]).log(), torch.tensor([[0.2, 0.4, 0.4]]).log()
+    assert kappa_soft(h, g, torch.tensor([0])) == pytest.approx(0.5 / 0.7)
 
 
 def test_opposite_predictions_agree_nowhere() -> None:

@@ -61,7 +61,7 @@ def test_cifar_resnets_have_the_published_sizes(depth, parameters):
     ("arch", "args", "message"),
     [
         ("resnet81", {}, "arch = 'resnet81': unknown architecture; did you mean 'resnet"),
-        ("cifar_resnet21", {}, "did you mean 'cifar_resnet20'"),
+        ("cifar_resnet-20", {}, "did you mean 'cifar_resnet20'"),
         ("hf-hub:someone/net", {}, "unknown architecture"),
         ("no_such_module:net", {}, "cannot be imported"),
         ("torch.nn:no_such_net", {}, "cannot be imported"),
@@ -71,7 +71,7 @@ def test_cifar_resnets_have_the_published_sizes(depth, parameters):
         ("resnet18", {"pretrained": True}, "args.pretrained = True"),
         ("resnet_mini", {"blocks": []}, "at least 1"),
         ("resnet_mini", {"depth": 3}, "unexpected keyword argument 'depth'"),
-        ("vgg11", {"stem": "cifar"}, "has no ResNet stem"),
+        ("mobilenetv3_small_050", {"stem": "cifar"}, "has no ResNet stem"),
     ],
 )
 def test_wrong_names_and_arguments_say_what_to_change(arch, args, message):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from raystitch.errors import InputError
-from raystitch.nets import NormalisedNet, Point, build_net, cut, fingerprint, find_points, freeze
+from raystitch.nets import NormalisedNet, Point, build_net, cut, find_points, fingerprint, freeze
 
 HALF = (0.5,) * 3, (0.5,) * 3
 
@@ -20,7 +20,7 @@ FAMILIES = [
     ("resnet_mini", {}, 8),
     ("resnet18", {"stem": "cifar"}, 32),
     ("resnet50", {}, 32),
-    ("seresnet50", {}, 32),
+    ("skresnet18", {}, 32),
     ("vgg11_bn", {"mlp_ratio": 0.01}, 32),
     ("vit_tiny_patch16_224", {"img_size": 32, "patch_size": 4}, 32),
     ("deit3_small_patch16_224", {"img_size": 32}, 32),
@@ -35,7 +35,6 @@ FAMILIES = [
     ("regnety_002", {}, 32),
     ("densenet121", {}, 32),
     ("repvgg_a0", {}, 32),
-    ("maxvit_rmlp_pico_rw_256", {"img_size": 64}, 64),
     ("cait_xxs24_224", {"img_size": 32}, 32),
     ("levit_128s", {}, 224),
 ]

@@ -34,7 +34,6 @@ def points_of(arch, size=32, modules=None, **args):
         ("resnet50", {}, 9),
         ("resnet101", {}, 9),
         ("vit_tiny_patch16_224", VIT_TINY, 13),
-        ("vit_base_patch16_224", {"img_size": 32}, 7),
     ],
 )
 def test_counts_of_the_method(arch, args, count):
@@ -72,8 +71,9 @@ def test_vit_points_are_blocks_then_the_pooled_vector():
 
 def test_vit_base_has_every_second_block():
     # METHOD §6: blocks 1, 3, 5, 7, 9, 11, counted from 1
-    names = [point.module for point in points_of("vit_base_patch16_224", img_size=32)]
-    assert names[:6] == [f"blocks.{i}" for i in (0, 2, 4, 6, 8, 10)]
+    points = points_of("vit_base_patch16_224", img_size=32)
+    assert [point.module for point in points[:6]] == [f"blocks.{i}" for i in (0, 2, 4, 6, 8, 10)]
+    assert points[6:] == (Point(7, "fc_norm", "vector", (768,)),)
 
 
 def test_channels_last_windows_are_tokens():
@@ -113,7 +113,7 @@ def test_named_modules_are_numbered_in_execution_order():
     ("module", "messages"),
     [
         ("layer1.0.conv1", ["the output of 'act1' skips past it", "nearest valid points: 'act1', 'layer1.0'"]),
-        ("layer2.0.act1", ["the value", "computed in 'layer2.0'", "nearest valid points: 'layer1", "'layer2.0'"]),
+        ("layer2.0.act1", ["the output of 'layer1' skips past it; nearest valid points: 'layer1', 'layer2.0'"]),
         ("layer1.9", ["unknown module; did you mean 'layer1."]),
         ("linear", ["is the net's output"]),
     ],
@@ -124,6 +124,11 @@ def test_invalid_names_say_why_and_what_is_near(module, messages):
     assert str(error.value).startswith(f"points = '{module}': ")
     for message in messages:
         assert message in str(error.value)
+
+
+def test_a_crossing_value_without_a_name_is_placed():
+    with pytest.raises(InputError, match=r"the value 'add\w*' computed in 'blocks.0' skips past it"):
+        points_of("vit_tiny_patch16_224", modules=["blocks.0.mlp"], depth=2, **VIT_TINY)
 
 
 def test_two_names_of_one_value_are_refused():
@@ -201,15 +206,20 @@ class Remembers(nn.Module):
         return self.block1(x).mean((2, 3)) * self.calls
 
 
-class WritesItsInput(nn.Module):
-    def __init__(self):
+class WritesIntoAView(nn.Module):
+    def __init__(self, write):
         super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3)
+        self.conv1 = nn.Sequential(nn.Conv2d(3, 4, 3))
+        self.write = write
 
     def forward(self, x):
-        z = self.conv(x)
-        z[:, 0] = 0
+        z = self.conv1(x)
+        self.write(z)
         return F.relu(z).mean((2, 3))
+
+
+def assign(z):
+    z[:, 0] = 3
 
 
 @pytest.mark.parametrize(
@@ -220,7 +230,9 @@ class WritesItsInput(nn.Module):
         (nn.Conv2d(3, 4, 3), "does not return logits"),
         (nn.Flatten(), "no place was found"),
         (Remembers(), "does not reproduce its outputs"),
-        (WritesItsInput(), "writes into a tensor in place"),
+        (WritesIntoAView(assign), "cannot be traced"),
+        (WritesIntoAView(lambda z: z[:, 0].fill_(3)), "writes into a tensor in place"),
+        (WritesIntoAView(lambda z: z[:, 0].add_(3)), "does not reproduce its outputs"),
     ],
 )
 def test_nets_that_cannot_be_cut_are_refused(net, message):

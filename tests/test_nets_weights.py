@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save
 from torch import nn
 from torchvision.transforms.functional import pil_to_tensor
 

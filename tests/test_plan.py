@@ -161,6 +161,10 @@ def test_point_choices() -> None:
     assert pairs("all") == [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)]
     assert len(pairs("cross")) == 28
     assert pairs([1, [7, 2]]) == [(1, 1), (7, 2)]
+    own = study(
+        settings={"s": {"front": "pixel/1", "end": "clean/0", "points": [3]}}, seeds=1, objectives="dm", arms="real"
+    )
+    assert [(f.front_point, f.end_point) for f in expand(own, catalogue).fits if f.objective != "none"] == [(3, 2)]
     with pytest.raises(InputError, match="points = 8: the front has stitch points 1 to 7"):
         pairs([8])
     with pytest.raises(InputError, match="points = 0: the end has stitch points 1 to 4"):

@@ -12,6 +12,7 @@ Rules, the first that applies:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -56,15 +57,15 @@ def choose_modules(found: Candidates) -> list[str]:
 
 
 def _residual(found: Candidates) -> list[str]:
-    stages = [
-        path for path in (f"layer{i}" for i in range(1, 9)) if isinstance(getattr(found.net, path, None), nn.Sequential)
+    children = found.net.named_children()
+    stages = {name: stage for name, stage in children if re.fullmatch(r"layer\d+", name)}
+    groups = [
+        [path for i, _ in stage.named_children() if (path := f"{name}.{i}") in found.kinds]
+        for name, stage in stages.items()
     ]
-    if "layer1" not in stages or "layer2" not in stages:
+    if len(groups) < 2 or not all(groups):
         return []
-    groups = [[p for p in (f"{stage}.{i}" for i in range(1000)) if p in found.kinds] for stage in stages]
-    if not all(groups):
-        return []
-    blocks = _first_and_last(groups) if len(stages) == 4 else [path for group in groups for path in group]
+    blocks = _first_and_last(groups) if len(groups) == 4 else [path for group in groups for path in group]
     return [*_stem(found, blocks[0]), *blocks]
 
 
@@ -128,8 +129,7 @@ def _pooled(found: Candidates) -> list[str]:
     classifier = max((place for node, place in order.items() if _has_weights(found, node)), default=0)
     vectors = [p for p, (kind, _) in found.kinds.items() if kind == "vector" and order[outputs[p]] < classifier]
     computing = [path for path in vectors if not isinstance(found.net.get_submodule(path), (nn.Identity, nn.Dropout))]
-    idle = vectors[vectors.index(computing[-1]) + 1 :] if computing else vectors
-    return computing[-1:] or idle[:1]
+    return computing[-1:] or vectors[:1]
 
 
 def _first_and_last(stages: Sequence[Sequence[str]]) -> list[str]:

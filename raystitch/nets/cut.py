@@ -182,6 +182,7 @@ def _describe(traced: Trace, node: fx.Node) -> str:
 def _nearest(traced: Trace, live: Liveness, node: fx.Node) -> str:
     valid = valid_modules(traced, live)
     place = live.order[node]
-    before = [path for path in valid if live.order[traced.outputs[path]] < place][-1:]
-    after = [path for path in valid if live.order[traced.outputs[path]] > place][:1]
-    return ", ".join(repr(path) for path in before + after) or "none"
+    shortest = {traced.outputs[path]: path for path in sorted(valid, key=len, reverse=True)}
+    before = [near for near in live.order if near in shortest and live.order[near] < place][-1:]
+    after = [near for near in live.order if near in shortest and live.order[near] > place][:1]
+    return ", ".join(repr(shortest[near]) for near in before + after) or "none"

@@ -28,6 +28,7 @@ def find_points(net: NormalisedNet, size: int, modules: Sequence[str] | None = N
         net: the net; its modes and weights are left as they were.
         size: side of the square images, in pixels.
         modules: paths of modules inside the user's net, such as ``layer1.0``; by default chosen by METHOD §6.
+            A module that is called several times stands for its last call.
 
     Raises:
         InputError: an unknown module; a module that a skip connection crosses; or a net that cannot be cut.

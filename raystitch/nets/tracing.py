@@ -161,4 +161,4 @@ def _writes(node: fx.Node) -> bool:
     if node.op == "call_method":
         name = str(node.target)
         return name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
-    return node.op == "call_function" and (node.target in _OUT_OF_PLACE or node.target is operator.setitem)
+    return node.op == "call_function" and node.target in _OUT_OF_PLACE

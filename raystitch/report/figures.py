@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 
 from matplotlib.artist import Artist
@@ -46,9 +47,10 @@ def _overview_cell(cell: SubFigure, panel: Panel, objectives: Sequence[str]) -> 
     if panel.is_map:
         rows = panel.rows[panel.rows["front_point"] == panel.rows["end_point"]]
         title += "\n(equal points of the map)"
-        panel = Panel(panel.setting, panel.label, panel.slug, panel.eval_set, rows, panel.ends)
+        panel = replace(panel, rows=rows)
     if len(panel.rows):
         _curves_and_strip(cell, panel, objectives).set_title(title, fontsize=8.5)
+        _tell_ids_apart(cell, panel.slug)
     else:
         cell.suptitle(f"{title}: none done", fontsize=8.5)
 
@@ -84,7 +86,7 @@ def _map_figure(panel: Panel, objectives: Sequence[str]) -> Figure:
     for line, row in enumerate(rows):
         for column, objective in enumerate(objectives):
             if row == "r":
-                _strip_below_map(axes[line, column], panel)
+                _strip_below_map(axes[line, column], panel, objective)
                 continue
             mesh = draw_map(axes[line, column], panel, objective, row)
             axes[line, column].set_title(f"{objective_name(objective)}, {ARM_NAMES.get(row, row)}")
@@ -95,13 +97,20 @@ def _map_figure(panel: Panel, objectives: Sequence[str]) -> Figure:
     return figure
 
 
-def _strip_below_map(ax: Axes, panel: Panel) -> None:
+def _strip_below_map(ax: Axes, panel: Panel, objective: str) -> None:
     places = {point: place for place, point in enumerate(sorted(set(panel.rows["front_point"])))}
     rows = panel.rows.assign(front_point=panel.rows["front_point"].map(places))
-    draw_residuals(ax, Panel(panel.setting, panel.label, panel.slug, panel.eval_set, rows, panel.ends))
+    draw_residuals(ax, replace(panel, rows=rows))
     ax.set_xlim(-0.5, len(places) - 0.5)
     ax.set_xticks(list(places.values()), list(map(str, places)))
     ax.set_ylabel("")
+    _tell_ids_apart(ax, objective)
+
+
+def _tell_ids_apart(parent: Artist, prefix: str) -> None:
+    """Ids of drawn things are unique within a figure."""
+    for artist in parent.findobj(lambda each: bool(each.get_gid())):
+        artist.set_gid(f"{prefix}-{artist.get_gid()}")
 
 
 def _wrapped(label: str, width: int = 100) -> str:
@@ -115,4 +124,5 @@ def _legend(figure: Figure, arms: Sequence[str], objectives: Sequence[str]) -> N
         style = line_style(name, objectives)
         handles.append(Line2D([], [], color=INK, markerfacecolor=PAPER, label=objective_name(name), **style))
     handles.append(Line2D([], [], color=INK, marker="h", linestyle="", markersize=6, label="unstitched"))
-    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), handlelength=3.2, columnspacing=1.4)
+    columns = min(len(handles), max(2, int(figure.get_figwidth() / 0.95)))  # an entry needs up to 0.95 inches
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns, handlelength=3.2, columnspacing=1.4)

@@ -128,8 +128,7 @@ def failure_list(failures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def study_facts(frame: pd.DataFrame, panels: Sequence[Panel], study: StudyFacts) -> list[tuple[str, str]]:
     """What the study consists of, as far as it is done: name and value of each fact."""
     stitched = frame[(frame["objective"] != NO_VALUE) & (frame["eval_set"] != "excess")]
-    fit = ["setting", "dataset", "front", "end", "front_point", "end_point", "objective", "arm", "protocol", "seed"]
-    fits = len(stitched[fit].drop_duplicates())
+    fits = stitched["unit"].nunique()  # settings may share fits
     sizes = sorted({int(n) for n in stitched["n_eval"].dropna()})
     seeds = sorted({seed for seed in stitched["seed"] if seed >= 0})
     facts = [
