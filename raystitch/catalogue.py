@@ -47,15 +47,23 @@ def build(config: ModelConfig, num_classes: int, seed: int, where: str) -> Norma
         raise InputError(f"{where}.{error.where}", error.value, error.problem) from error
 
 
-def read_checkpoint(config: ModelConfig, seed: int, where: str) -> bytes:
-    """Bytes of the checkpoint of one seed."""
+def load_checkpoint(net: NormalisedNet, config: ModelConfig, seed: int, where: str) -> str:
+    """Load the checkpoint of one seed into a net. Returns the SHA-256 of the file.
+
+    Raises:
+        InputError: there is no such file, it holds no weights, or not those of this net.
+    """
     url = str(config.checkpoint).replace("{seed}", str(seed))
     try:
         with fsspec.open(url, "rb") as stream:
-            return bytes(stream.read())
+            content = bytes(stream.read())
+        nets.load_weights(net, nets.read_weights(content, url), url)
+    except InputError as error:
+        raise InputError(f"{where}.checkpoint", url, error.problem) from error
     except (OSError, ValueError, ImportError) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
         raise InputError(f"{where}.checkpoint", url, reason) from error
+    return hashlib.sha256(content).hexdigest()
 
 
 def find_points(net: NormalisedNet, config: ModelConfig, size: int, where: str) -> tuple[nets.Point, ...]:
@@ -88,12 +96,8 @@ def _look_at_data(config: StudyConfig, name: str) -> DataFacts:
 def _look_at_model(config: StudyConfig, name: str, dataset: DataFacts) -> ModelFacts:
     model, where = config.models[name], f"models.{name}"
     net = build(model, dataset.num_classes, 0, where)
-    weights = {}
-    for seed in model.seeds if model.checkpoint is not None else ():
-        content = read_checkpoint(model, seed, where)
-        source = f"{where}.checkpoint = {str(model.checkpoint).replace('{seed}', str(seed))!r}"
-        nets.load_weights(net, nets.read_weights(content, source), source)
-        weights[seed] = hashlib.sha256(content).hexdigest()
+    seeds = model.seeds if model.checkpoint is not None else ()
+    weights = {seed: load_checkpoint(net, model, seed, where) for seed in seeds}
     if model.train is not None and model.train.batch > dataset.train_count:
         problem = f"the batch is larger than the training set, {dataset.train_count} images"
         raise InputError(f"{where}.train.batch", model.train.batch, problem)

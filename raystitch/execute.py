@@ -57,6 +57,7 @@ class Bench:
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.images = lru_cache(8)(self._load_images)
         self.net = lru_cache(8)(self._load_net)
+        self.folded = lru_cache(8)(self._fold_net)
         self.iri_set = lru_cache(2)(self._load_iri_set)
 
     def make_model(self, unit: ModelUnit) -> None:
@@ -65,9 +66,7 @@ class Bench:
         net = self._new_net(unit)
         model = self.config.models[unit.name]
         if model.train is None:
-            source = f"models.{unit.name}.checkpoint"
-            content = catalogue.read_checkpoint(model, unit.seed, f"models.{unit.name}")
-            nets.load_weights(net, nets.read_weights(content, str(model.checkpoint)), source)
+            catalogue.load_checkpoint(net, model, unit.seed, f"models.{unit.name}")
         else:
             plain, cue = self._plain_images(model.data, "train"), self.config.data[model.data].cue
             training.train_supervised(net, plain, model.train, unit.seed, cue, self.device)
@@ -86,7 +85,7 @@ class Bench:
 
     def make_shard(self, unit: ShardUnit) -> None:
         """Invert one index range of the training images; publish the tar."""
-        shown, front = self.images(unit.set.data, "train", "test"), self.net(unit.set.model)
+        shown, front = self.images(unit.set.data, "train", "test"), self.folded(unit.set.model)
         part = slice(unit.start, unit.stop)
 
         def prefix(x: Tensor) -> Tensor:
@@ -131,7 +130,9 @@ class Bench:
 
     def _stitched_rows(self, units: Sequence[FitUnit]) -> dict[str, list[dict[str, Any]]]:
         unit = units[0]
-        front, end = self.net(unit.front), self.net(unit.end)
+        moving = self.config.protocol == "paper" and unit.arm == "real"
+        load = self.net if moving else self.folded  # BatchNorm that moves cannot be folded
+        front, end = load(unit.front), load(unit.end)
         plain, paste = self._training_images(unit)
         fitted = fit_stitches(
             front,
@@ -218,6 +219,9 @@ class Bench:
         cut = nets.cut(nets.freeze(net), points)
         nets.freeze(cut)
         return cut.to(self.device)
+
+    def _fold_net(self, unit: ModelUnit) -> CutNet:
+        return nets.fold_batchnorm(self.net(unit))
 
     def _new_net(self, unit: ModelUnit) -> NormalisedNet:
         model = self.config.models[unit.name]

@@ -26,7 +26,7 @@ class _Count:
     done: int = 0
     failed: int = 0
     seconds: float = 0.0
-    running: dict[str, float] = field(default_factory=dict)
+    running: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def left(self) -> int:
@@ -38,7 +38,7 @@ class Board:
 
     Args:
         totals: kind → number of units to do.
-        slots: how many units can run at once, for the estimate.
+        slots: how many workers run side by side, for the estimate.
         clock: seconds, monotonic; for tests.
     """
 
@@ -81,17 +81,18 @@ class Board:
             elif self._counts:
                 self._console.print(self.line())
 
-    def start(self, kind: str, unit: str) -> None:
-        """A unit begins."""
+    def start(self, kind: str, unit: str, share: float = 1.0) -> None:
+        """A unit begins; ``share`` is its part of the work that its worker does meanwhile."""
         with self._lock:
-            self._counts[kind].running[unit] = self._clock()
+            self._counts[kind].running[unit] = (self._clock(), share)
             self._show(kind)
 
     def finish(self, kind: str, unit: str) -> None:
         """A unit is done."""
         with self._lock:
             count = self._counts[kind]
-            count.seconds += self._clock() - count.running.pop(unit, self._clock())
+            begun, share = count.running.pop(unit, (self._clock(), 0.0))
+            count.seconds += (self._clock() - begun) * share
             count.done += 1
             self._show(kind)
 

@@ -24,10 +24,12 @@ def test_time_left_is_known_once_each_remaining_kind_has_finished_once() -> None
     clock.now = 10
     shown.finish("model", "m")
     assert shown.seconds_left() is None
-    shown.start("fit", "a")
+    shown.start("fit", "a", share=0.5)
+    shown.start("fit", "b", share=0.5)
     clock.now = 16
     shown.finish("fit", "a")
-    assert shown.seconds_left() == 4 * 6 / 2
+    shown.finish("fit", "b")
+    assert shown.seconds_left() == 3 * (6 / 2) / 2, "two fits took one worker 6 s; three are left for two workers"
 
 
 def test_plain_lines_are_rare_and_count_everything() -> None:

@@ -89,7 +89,7 @@ def test_caching_changes_rounding_at_most(budget):
     kept, repeated = fit(front, end), fit(front, end, cache_bytes=budget)
     for name in ALL:
         torch.testing.assert_close(kept[name].stitch.matrix, repeated[name].stitch.matrix, rtol=1e-4, atol=1e-5)
-        assert kept[name].train_loss == pytest.approx(repeated[name].train_loss, rel=1e-5)
+        assert kept[name].train_loss == pytest.approx(repeated[name].train_loss, rel=1e-5, abs=1e-7)
         alone = fit(front, end, (name,), cache_bytes=budget)
         assert same_values(alone[name], repeated[name])
 

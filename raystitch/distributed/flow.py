@@ -19,7 +19,7 @@ def run(job: Job, plan: Plan, schedule: Schedule, board: Board) -> None:
     labels = {unit.id: label for unit, _, label in labelled(plan)}
     watch = Watch(schedule, board, job.store, labels)
     with connected():
-        concurrent = slots(resources.fit)
-        board.slots = concurrent
-        with Pool(job, schedule, watch, resources.iri, resources.iri_actors):
+        concurrent, actors = slots(resources.fit), resources.iri_actors or slots(resources.iri)
+        board.slots = concurrent + actors
+        with Pool(job, schedule, watch, resources.iri, actors):
             run_fits(job, schedule, watch, resources.fit, concurrent)

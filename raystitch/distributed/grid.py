@@ -88,8 +88,9 @@ class Outcomes(tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """The group's fits begin."""
-        for unit in self._groups[trial.config["group"]]:
-            self._watch.started(unit)
+        units = self._groups[trial.config["group"]]
+        for unit in units:
+            self._watch.started(unit, share=1 / len(units))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any

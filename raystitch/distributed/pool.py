@@ -16,7 +16,7 @@ import ray
 import torch
 
 from raystitch.config import Resources
-from raystitch.distributed.cluster import slots, threads
+from raystitch.distributed.cluster import threads
 from raystitch.distributed.watch import Watch
 from raystitch.execute import Bench, Job
 from raystitch.plan import IriUnit, ModelUnit, ShardUnit
@@ -60,9 +60,9 @@ def describe(error: BaseException) -> str:
 class Pool:
     """Keeps one actor busy per slot until the schedule has no more tasks. Runs in a thread of its own."""
 
-    def __init__(self, job: Job, schedule: Schedule, watch: Watch, need: Resources, size: int | None) -> None:
+    def __init__(self, job: Job, schedule: Schedule, watch: Watch, need: Resources, size: int) -> None:
         self._schedule, self._watch = schedule, watch
-        self._size = size or slots(need)
+        self._size = size
         options = {"num_cpus": need.cpus, "num_gpus": need.gpus, "max_restarts": -1, "max_task_retries": RETRIES}
         actor = ray.remote(**options)(Worker)
         self._start: Callable[[], Any] = lambda: actor.remote(job, threads(need))

@@ -25,9 +25,9 @@ class Watch:
         self._schedule, self._board, self._store, self._labels = schedule, board, store, labels
         self._failed_before = store.names("failures")
 
-    def started(self, unit: Task | FitUnit) -> None:
-        """Work on a unit begins."""
-        self._board.start(KINDS[type(unit)], unit.id)
+    def started(self, unit: Task | FitUnit, share: float = 1.0) -> None:
+        """Work on a unit begins; ``share`` is its part of what its worker does meanwhile."""
+        self._board.start(KINDS[type(unit)], unit.id, share)
 
     def finished(self, unit: Task | FitUnit) -> None:
         """A unit is done; an older failure of it is forgotten."""

@@ -2,6 +2,7 @@
 
 from raystitch.nets.build import NormalisedNet, build_net
 from raystitch.nets.cut import CutNet, Point, cut
+from raystitch.nets.fold import fold_batchnorm
 from raystitch.nets.freeze import fingerprint, freeze
 from raystitch.nets.points import find_points
 from raystitch.nets.weights import load_weights, read_weights, save_weights
@@ -14,6 +15,7 @@ __all__ = [
     "cut",
     "find_points",
     "fingerprint",
+    "fold_batchnorm",
     "freeze",
     "load_weights",
     "read_weights",

@@ -18,6 +18,7 @@ from raystitch.config import Arm, FitConfig, Objective, Protocol
 from raystitch.data import Augment
 from raystitch.errors import InputError
 from raystitch.stitching.fitted import Fitted
+from raystitch.stitching.folding import folded_copy
 from raystitch.stitching.frozen import private_copy, use_batch_statistics
 from raystitch.stitching.initialise import InitReport, initialise_from
 from raystitch.stitching.stitch import Stitch, make_stitch
@@ -77,8 +78,9 @@ def fit_stitches(
     f, g = private_copy(front, device), private_copy(end, device)
     stitch.to(device)
     init = _initialise(stitch, f, g, front_point, end_point, init_images, config, seed)
+    fast_f, fast_g = folded_copy(f), folded_copy(g)
     fits = [
-        Trainee(Fitted(name, copy.deepcopy(stitch), f, g, front_point, end_point, init), config)
+        Trainee(Fitted(name, copy.deepcopy(stitch), f, g, front_point, end_point, init), fast_g, config)
         for name in dict.fromkeys(objectives)
     ]
     keys = frozenset({FRONT}.union(*(fit.targets for fit in fits)))
@@ -86,7 +88,7 @@ def fit_stitches(
     if protocol == "paper" and arm == "real":
         streams = _moving_streams(fits, data, device, paste, seed)
     else:
-        live = Streams(ImageSource(data, device, None, paste), f, g, front_point, stitch.resize)
+        live = Streams(ImageSource(data, device, None, paste), fast_f, fast_g, front_point, stitch.resize)
         streams = CachedStreams(live, keys, end_point, len(data.images), config.batch, cache_bytes)
     _train(fits, streams, keys, data.labels, config, seed)
     return {fit.result.objective: fit.finish() for fit in fits}

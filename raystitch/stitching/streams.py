@@ -112,7 +112,7 @@ class CachedStreams:
         last = live.end.n + 1
         probe = live(torch.zeros(1, dtype=torch.int64), frozenset({FRONT, *range(end_point, last + 1)}))
         kept = frozenset(keys) & _affordable(probe, count, budget)
-        self._kept = {key: probe[key].new_empty((count, *probe[key].shape[1:])) for key in sorted(kept)}
+        self._kept = {key: _room_for(count, probe[key]) for key in sorted(kept)}
         for index in torch.split(torch.arange(count), batch) if kept else ():
             for key, z in live(index, kept).items():
                 self._kept[key][index[0] : index[-1] + 1] = z
@@ -134,3 +134,10 @@ def _affordable(probe: Mapping[int, Tensor], count: int, budget: int) -> frozens
             break
         chosen.append(key)
     return frozenset(chosen)
+
+
+def _room_for(count: int, probe: Tensor) -> Tensor:
+    """Uninitialised memory for ``count`` representations, in the order in which the net lays them out."""
+    last = probe.ndim == 4 and probe.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if last else torch.contiguous_format
+    return torch.empty((count, *probe.shape[1:]), dtype=probe.dtype, device=probe.device, memory_format=layout)

@@ -20,10 +20,16 @@ if TYPE_CHECKING:
 
 
 class Trainee:
-    """One objective in training."""
+    """One objective in training.
 
-    def __init__(self, result: Fitted, config: FitConfig) -> None:
-        self.result = result
+    Args:
+        result: what will be returned; its stitch is trained in place.
+        end: the end as it runs in training: equivalent to the result's.
+        config: the recipe.
+    """
+
+    def __init__(self, result: Fitted, end: CutNet, config: FitConfig) -> None:
+        self.result, self._end = result, end
         self.targets = targets(result.objective, result.end_point, result.end.n)
         self._reach = reach(result.objective, result.end_point, result.end.n)
         parameters = list(result.stitch.parameters())
@@ -32,8 +38,9 @@ class Trainee:
 
     def move_statistics(self, front: CutNet) -> None:
         """Evaluate with ``front``, and let a copy of the end follow this objective's stitched stream."""
-        self.result.front, self.result.end = front, private_copy(self.result.end)
-        use_batch_statistics(self.result.end, move=True)
+        self._end = private_copy(self.result.end)
+        use_batch_statistics(self._end, move=True)
+        self.result.front, self.result.end = front, self._end
 
     def start_epoch(self, rate: float) -> None:
         """Set the learning rate and begin a new mean of the loss."""
@@ -44,7 +51,7 @@ class Trainee:
     def step(self, batch: Mapping[int, Tensor], labels: Tensor) -> None:
         """One optimiser step on a batch of streams."""
         z = self.result.stitch.apply_affine(batch[FRONT])
-        stitched = [z, *self.result.end.trace(z, self.result.end_point, self._reach)]
+        stitched = [z, *self._end.trace(z, self.result.end_point, self._reach)]
         loss = batch_loss(self.result.objective, stitched, [batch[point] for point in self.targets], labels)
         self._move_the_rest(stitched[-1])
         self._adam.zero_grad()
@@ -54,10 +61,10 @@ class Trainee:
 
     def _move_the_rest(self, z: Tensor) -> None:
         """BatchNorm layers beyond the objective's reach see the stitched stream too, as evaluation will use them."""
-        end = self.result.end
-        if self._reach <= end.n and moves(end.segments[self._reach :]):
+        last = self._end.n
+        if self._reach <= last and moves(self._end.segments[self._reach :]):
             with torch.no_grad():
-                end.run(z.detach(), self._reach, end.n + 1)
+                self._end.run(z.detach(), self._reach, last + 1)
 
     def end_epoch(self, epoch: int) -> None:
         """Record the mean loss; raises FloatingPointError where it is not finite."""
