@@ -144,17 +144,12 @@ def _expand(config: StudyConfig) -> tuple[Plan, Catalogue]:
 def _plan_table(units: Plan, done: frozenset[str], title: str) -> Table:
     table = Table("kind", "units", "uses", "done", "missing", title=title, title_justify="left")
     uses = Counter(parent.id for fit in units.fits for parent in fit.parents)
-    rows: list[tuple[str, Sequence[Any], int]] = [
-        ("base models", units.models, sum(uses[unit.id] for unit in units.models)),
-        ("IRI sets", units.iris, sum(uses[unit.id] for unit in units.iris)),
-        ("fits", [unit for unit in units.fits if unit.objective != "none"],
-         sum(row.unit.objective != "none" for row in units.rows)),
-        ("unstitched", [unit for unit in units.fits if unit.objective == "none"],
-         sum(row.unit.objective == "none" for row in units.rows)),
-    ]  # fmt: skip
-    for kind, found, used in rows:
-        count = sum(unit.id in done for unit in found)
-        table.add_row(kind, str(len(found)), str(used), str(count), str(len(found) - count))
+    settings = Counter(row.unit.kind for row in units.rows)
+    for kind in dict.fromkeys(unit.kind for unit in units.units):
+        same = [unit for unit in units.units if unit.kind == kind]
+        used = settings.get(kind) or sum(uses[unit.id] for unit in same)
+        finished = sum(unit.id in done for unit in same)
+        table.add_row(kind, *map(str, (len(same), used, finished, len(same) - finished)))
     shards = sum(len(unit.shards) for unit in units.iris)
     table.caption = f"the IRI sets have {shards} shards; 'uses' counts how often fits, or settings, need these units"
     table.caption_justify = "left"

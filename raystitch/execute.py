@@ -130,9 +130,7 @@ class Bench:
 
     def _stitched_rows(self, units: Sequence[FitUnit]) -> dict[str, list[dict[str, Any]]]:
         unit = units[0]
-        moving = self.config.protocol == "paper" and unit.arm == "real"
-        load = self.net if moving else self.folded  # BatchNorm that moves cannot be folded
-        front, end = load(unit.front), load(unit.end)
+        front, end = self.net(unit.front), self.net(unit.end)
         plain, paste = self._training_images(unit)
         fitted = fit_stitches(
             front,

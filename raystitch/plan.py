@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from raystitch.config import Arm, CueConfig, EvalSet, IriConfig, Objective, SettingConfig, StudyConfig, expand_refs
 from raystitch.errors import InputError
@@ -68,6 +68,7 @@ class ModelUnit:
     id: str
     name: str
     seed: int
+    kind: ClassVar[str] = "model"
 
     @property
     def ref(self) -> str:
@@ -91,6 +92,7 @@ class IriUnit:
     data: str
     count: int
     shard_size: int
+    kind: ClassVar[str] = "IRI set"
 
     @property
     def marker(self) -> str:
@@ -112,6 +114,7 @@ class ShardUnit:
     number: int
     start: int
     stop: int
+    kind: ClassVar[str] = "IRI shard"
 
     @property
     def id(self) -> str:
@@ -140,6 +143,11 @@ class FitUnit:
     data: str
     eval_sets: tuple[EvalSet, ...]
     iris: IriUnit | None = None
+
+    @property
+    def kind(self) -> str:
+        """What the unit is called on displays."""
+        return "unstitched" if self.objective == "none" else "fit"
 
     @property
     def marker(self) -> str:

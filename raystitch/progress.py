@@ -118,7 +118,7 @@ class Board:
     def line(self) -> str:
         """The state of the sweep in one line."""
         with self._lock:
-            parts = [f"{kind}s {count.done}/{count.total}" + _notes(count) for kind, count in self._counts.items()]
+            parts = [f"{kind} {count.done}/{count.total}" + _notes(count) for kind, count in self._counts.items()]
             elapsed, left = self._clock() - self._begun, self.seconds_left()
             ending = "" if not left else f", about {_clock_text(left)} left"
             return f"{' | '.join(parts)} | {_clock_text(elapsed)} elapsed{ending}"

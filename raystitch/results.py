@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from raystitch.config import StudyConfig
 from raystitch.errors import InputError, did_you_mean
-from raystitch.plan import Plan
+from raystitch.plan import Plan, Unit
 from raystitch.store import Store
 
 METRICS = (
@@ -94,21 +94,21 @@ def encode_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = MEASURED)
 
 def publish_study(store: Store, config: StudyConfig, plan: Plan, provenance: Mapping[str, str]) -> None:
     """Record what the study is: its config and units, and the names that its rows carry."""
-    units = [{"id": u.id, "kind": kind, "marker": u.marker, "label": label} for u, kind, label in labelled(plan)]
+    units = [{"id": u.id, "kind": u.kind, "marker": u.marker, "label": label} for u, label in labelled(plan)]
     study = {"config": config.model_dump(mode="json", exclude={"storage"}), "units": units, **provenance}
     store.replace(f"sweeps/{config.name}/rows.parquet", encode_rows(_name_rows(config, plan), NAMES))
     store.replace(f"sweeps/{config.name}/study.json", json.dumps(study, indent=1).encode())
 
 
-def labelled(plan: Plan) -> Iterable[tuple[Any, str, str]]:
-    """Every unit with its kind and a line by which a person knows it."""
+def labelled(plan: Plan) -> Iterable[tuple[Unit, str]]:
+    """Every unit with a line by which a person knows it."""
     for model in plan.models:
-        yield model, "model", model.ref
+        yield model, model.ref
     for iris in plan.iris:
-        yield iris, "IRI set", f"{iris.model.ref} point {iris.point} on {iris.data}"
+        yield iris, f"{iris.model.ref} point {iris.point} on {iris.data}"
     for fit in plan.fits:
-        what = f"{fit.objective} {fit.arm} seed {fit.seed}" if fit.objective != "none" else "unstitched"
-        yield fit, "fit", f"{fit.front.ref}:{fit.front_point} → {fit.end.ref}:{fit.end_point} {what} on {fit.data}"
+        how = f" {fit.objective} {fit.arm} seed {fit.seed}" if fit.objective != "none" else ""
+        yield fit, f"{fit.front.ref}:{fit.front_point} → {fit.end.ref}:{fit.end_point}{how} on {fit.data}"
 
 
 def _name_rows(config: StudyConfig, plan: Plan) -> list[dict[str, Any]]:

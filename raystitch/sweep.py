@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -64,15 +65,10 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
 
 def _compute_missing(job: Job, plan: Plan, done: Done) -> None:
     schedule = Schedule(plan, done)
-    totals = {
-        "model": len(schedule.models),
-        "IRI shard": len(schedule.shards),
-        "IRI set": len(schedule.iris),
-        "fit": len(schedule.fits),
-    }
     if not schedule.fits:
         return
-    with Board(totals) as board:
+    work = [*schedule.models, *schedule.shards, *schedule.iris, *schedule.fits]
+    with Board(Counter(unit.kind for unit in work)) as board:
         from raystitch import distributed
 
         distributed.run(job, plan, schedule, board)

@@ -169,8 +169,8 @@ def test_unwritable_storage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_plan_counts_units_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, STUDY, command="plan") == 0
     shown = capsys.readouterr().out
-    for kind, units in (("base models", 2), ("IRI sets", 4), ("fits", 4 * 2 * 4), ("unstitched", 2)):
-        row = next(line for line in shown.splitlines() if kind in line)
+    for kind, units in (("model", 2), ("IRI set", 4), ("fit", 4 * 2 * 4), ("unstitched", 2)):
+        row = next(line for line in shown.splitlines() if line.startswith(f"│ {kind} "))
         assert [cell.strip() for cell in row.split("│")][2] == str(units)
     assert "estimated cost of what is missing" in shown
     assert run(tmp_path, STUDY, "--dry-run") == 0

@@ -1,10 +1,25 @@
+"""The folded copy of a chain computes what the chain computes, and leaves the chain alone."""
+
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 
-from raystitch.nets import build_net, cut, find_points, fingerprint, fold_batchnorm, freeze
+from raystitch.nets import CutNet, NormalisedNet, build_net, cut, find_points, fingerprint, fold_batchnorm, freeze
 
 NORM = ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
+
+
+def batchnorms(net: nn.Module) -> int:
+    return sum(isinstance(layer, nn.BatchNorm2d) for layer in net.modules())
+
+
+def warmed(net: NormalisedNet, size: int) -> NormalisedNet:
+    """Running statistics unlike their initial values."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for _ in range(3):
+            net.train()(torch.rand(16, 3, size, size, generator=generator))
+    return freeze(net)
 
 
 @pytest.mark.parametrize(
@@ -18,11 +33,8 @@ NORM = ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
     ],
 )
 def test_folded_chain_computes_the_same_at_every_point(arch: str, args: dict, size: int) -> None:
-    net = build_net(arch, 10, args, *NORM, seed=1)
-    with torch.no_grad():
-        net.train()
-        net(torch.rand(16, 3, size, size))  # running statistics unlike their initial values
-    chain = freeze(cut(net, find_points(freeze(net), size)))
+    net = warmed(build_net(arch, 10, args, *NORM, seed=1), size)
+    chain = cut(net, find_points(net, size))
     before = fingerprint(chain)
     folded = fold_batchnorm(chain)
     x = torch.rand(4, 3, size, size)
@@ -32,10 +44,10 @@ def test_folded_chain_computes_the_same_at_every_point(arch: str, args: dict, si
     assert not any(p.requires_grad for p in folded.parameters())
 
 
-def test_no_batchnorm_is_left_after_a_convolution() -> None:
-    net = freeze(build_net("cifar_resnet20", 10, {}, *NORM))
-    folded = fold_batchnorm(cut(net, find_points(net, 32)))
-    assert not [m for m in folded.modules() if isinstance(m, nn.BatchNorm2d)]
+@pytest.mark.parametrize(("arch", "size"), [("cifar_resnet20", 32), ("resnet_mini", 8), ("resnet18", 32)])
+def test_no_batchnorm_is_left_in_a_residual_net(arch: str, size: int) -> None:
+    net = freeze(build_net(arch, 10, {}, *NORM))
+    assert batchnorms(fold_batchnorm(cut(net, find_points(net, size)))) == 0
 
 
 def test_moving_batchnorm_is_not_folded() -> None:
@@ -43,3 +55,23 @@ def test_moving_batchnorm_is_not_folded() -> None:
     chain = cut(net, find_points(net, 8)).train()
     with pytest.raises(ValueError, match="freeze"):
         fold_batchnorm(chain)
+
+
+class Twice(nn.Module):
+    """One convolution before two BatchNorm layers: folding either would break the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn1, self.bn2 = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.bn2(self.conv(self.bn1(self.conv(x))))
+
+
+def test_a_layer_used_twice_is_not_folded() -> None:
+    net, x = CutNet((), [fx.symbolic_trace(Twice())]), torch.rand(2, 3, 4, 4)
+    nn.init.constant_(net.segments[0].bn1.running_mean, 0.3)
+    freeze(net)
+    folded = fold_batchnorm(net)
+    assert batchnorms(folded) == 2
+    torch.testing.assert_close(folded(x), net(x))

@@ -41,11 +41,11 @@ def test_plain_lines_are_rare_and_count_everything() -> None:
         assert stream.getvalue() == ""
         clock.now = 20
         shown.finish("fit", "b")
-        assert "fits 2/4 (1 running)" in stream.getvalue()
+        assert "fit 2/4 (1 running)" in stream.getvalue()
         shown.fail("fit", "c", "clean/0:1 → clean/1:1 [dm]", "ValueError: no\nmore")
     text = stream.getvalue()
     assert "failed: fit clean/0:1 → clean/1:1 [dm]: ValueError: no\n" in text
-    assert text.rstrip().splitlines()[-1].startswith("fits 2/4 (1 failed) | 0:20 elapsed")
+    assert text.rstrip().splitlines()[-1].startswith("fit 2/4 (1 failed) | 0:20 elapsed")
     assert "model" not in text
 
 

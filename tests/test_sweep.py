@@ -142,7 +142,7 @@ def test_report_and_closing_lines(finished: tuple[Path, Path, str]) -> None:
 
 def test_output_is_plain_lines_without_ray_noise(finished: tuple[Path, Path, str]) -> None:
     for line in finished[2].splitlines():
-        known = ("models ", "IRI ", "fits ", "results ", "report ", "load ")
+        known = ("model ", "results ", "report ", "load ")
         assert line.startswith(known), line
 
 
@@ -225,4 +225,4 @@ def test_a_failing_model_fails_alone_and_a_rerun_retries_only_it(tmp_path: Path)
     second = sweep(config, storage)
     assert second.returncode == 1
     assert files(storage) == before
-    assert "models 0/1 (1 failed)" in second.stderr
+    assert "model 0/1 (1 failed)" in second.stderr

@@ -16,7 +16,7 @@ from raystitch.schedule import Schedule
 def run(job: Job, plan: Plan, schedule: Schedule, board: Board) -> None:
     """Compute everything that is missing. Units that fail are recorded in the store; the rest goes on."""
     resources = job.config.resources
-    labels = {unit.id: label for unit, _, label in labelled(plan)}
+    labels = {unit.id: label for unit, label in labelled(plan)}
     watch = Watch(schedule, board, job.store, labels)
     with connected():
         concurrent, actors = slots(resources.fit), resources.iri_actors or slots(resources.iri)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from raystitch.plan import FitUnit, IriUnit, ModelUnit, ShardUnit
+from raystitch.plan import FitUnit
 from raystitch.progress import Board
 from raystitch.schedule import Schedule, Task
 from raystitch.store import Store
-
-KINDS: Mapping[type, str] = {ModelUnit: "model", ShardUnit: "IRI shard", IriUnit: "IRI set", FitUnit: "fit"}
-"""What each kind of unit is called on the display."""
 
 
 class Watch:
@@ -27,20 +24,20 @@ class Watch:
 
     def started(self, unit: Task | FitUnit, share: float = 1.0) -> None:
         """Work on a unit begins; ``share`` is its part of what its worker does meanwhile."""
-        self._board.start(KINDS[type(unit)], unit.id, share)
+        self._board.start(unit.kind, unit.id, share)
 
     def finished(self, unit: Task | FitUnit) -> None:
         """A unit is done; an older failure of it is forgotten."""
         if f"{unit.id}.json" in self._failed_before:
             self._store.remove(f"failures/{unit.id}.json")
-        self._board.finish(KINDS[type(unit)], unit.id)
+        self._board.finish(unit.kind, unit.id)
         self._schedule.finished(unit)
 
     def failed(self, unit: Task | FitUnit, error: str, trace: str = "") -> None:
         """A unit is given up, and with it all that needs it; each is recorded with its reason."""
         for failure in self._schedule.failed(unit, error, trace):
             lost, label = failure.unit, self._labels.get(failure.unit.id, failure.unit.id)
-            record = {"id": lost.id, "kind": KINDS[type(lost)], "label": label, "error": failure.error}
+            record = {"id": lost.id, "kind": lost.kind, "label": label, "error": failure.error}
             content = json.dumps({**record, "trace": failure.trace}, indent=1).encode()
             self._store.replace(f"failures/{lost.id}.json", content)
-            self._board.fail(KINDS[type(lost)], lost.id, label, failure.error)
+            self._board.fail(lost.kind, lost.id, label, failure.error)

@@ -17,8 +17,8 @@ from torch import Tensor
 from raystitch.config import Arm, FitConfig, Objective, Protocol
 from raystitch.data import Augment
 from raystitch.errors import InputError
+from raystitch.nets import fold_batchnorm
 from raystitch.stitching.fitted import Fitted
-from raystitch.stitching.folding import folded_copy
 from raystitch.stitching.frozen import private_copy, use_batch_statistics
 from raystitch.stitching.initialise import InitReport, initialise_from
 from raystitch.stitching.stitch import Stitch, make_stitch
@@ -78,7 +78,7 @@ def fit_stitches(
     f, g = private_copy(front, device), private_copy(end, device)
     stitch.to(device)
     init = _initialise(stitch, f, g, front_point, end_point, init_images, config, seed)
-    fast_f, fast_g = folded_copy(f), folded_copy(g)
+    fast_f, fast_g = fold_batchnorm(f), fold_batchnorm(g)
     fits = [
         Trainee(Fitted(name, copy.deepcopy(stitch), f, g, front_point, end_point, init), fast_g, config)
         for name in dict.fromkeys(objectives)
