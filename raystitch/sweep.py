@@ -15,7 +15,7 @@ from typing import Any
 
 from raystitch.config import StudyConfig, parse_config
 from raystitch.execute import Job
-from raystitch.plan import Plan, expand
+from raystitch.plan import Plan, ShardUnit, Unit, expand
 from raystitch.progress import Board
 from raystitch.reporting import publish_report
 from raystitch.results import publish_study
@@ -67,7 +67,7 @@ def _compute_missing(job: Job, plan: Plan, done: Done) -> None:
     schedule = Schedule(plan, done)
     if not schedule.fits:
         return
-    work = [*schedule.models, *schedule.shards, *schedule.iris, *schedule.fits]
+    work: list[Unit | ShardUnit] = [*schedule.models, *schedule.shards, *schedule.iris, *schedule.fits]
     with Board(Counter(unit.kind for unit in work)) as board:
         from raystitch import distributed
 
