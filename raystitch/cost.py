@@ -11,7 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from raystitch.config import StudyConfig
 from raystitch.nets import CutNet
-from raystitch.plan import Catalogue, FitUnit, IriUnit, ModelUnit, Plan
+from raystitch.plan import Catalogue, Plan
+from raystitch.units import FitUnit, IriUnit, ModelUnit
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from raystitch.evaluate import evaluate, evaluate_unstitched
 from raystitch.gallery import encode_gallery
 from raystitch.iris import Shard
 from raystitch.nets import CutNet, NormalisedNet
-from raystitch.plan import FitUnit, IriUnit, ModelUnit, ShardUnit
 from raystitch.results import encode_rows
 from raystitch.stitching import fit_stitches
 from raystitch.stitching.streams import Paste
 from raystitch.store import Store
+from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
 
 Split = Literal["train", "test"]
 

@@ -33,8 +33,9 @@ import pyarrow.parquet as pq
 
 from raystitch.config import StudyConfig
 from raystitch.errors import InputError, did_you_mean
-from raystitch.plan import Plan, Unit
+from raystitch.plan import Plan
 from raystitch.store import Store
+from raystitch.units import Unit
 
 METRICS = (
     "agreement", "agreement_top1", "agreement_correct", "kappa", "kappa_soft",

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from raystitch.plan import FitUnit, IriUnit, ModelUnit, Plan, ShardUnit
+from raystitch.plan import Plan
 from raystitch.store import Store
+from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
 
 Task = ModelUnit | ShardUnit | IriUnit
 """Work for the pool: make a model, make a shard, or close an IRI set (index its shards)."""

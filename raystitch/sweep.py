@@ -15,12 +15,13 @@ from typing import Any
 
 from raystitch.config import StudyConfig, parse_config
 from raystitch.execute import Job
-from raystitch.plan import Plan, ShardUnit, Unit, expand
+from raystitch.plan import Plan, expand
 from raystitch.progress import Board
 from raystitch.reporting import publish_report
 from raystitch.results import publish_study
 from raystitch.schedule import Done, Schedule, find_done
 from raystitch.store import Store
+from raystitch.units import ShardUnit, Unit
 
 
 @dataclass(frozen=True)

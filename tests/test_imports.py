@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "raystitch"
 LEVELS = [
     {"errors"},
     {"config", "store", "progress"},
+    {"units"},
     {"plan"},
     {"results"},
     {"schedule"},

@@ -5,7 +5,8 @@ import pytest
 
 from raystitch.config import StudyConfig, parse_config
 from raystitch.errors import InputError
-from raystitch.plan import Catalogue, DataFacts, ModelFacts, Plan, expand, interpolate, unit_id
+from raystitch.plan import Catalogue, DataFacts, ModelFacts, Plan, expand, interpolate
+from raystitch.units import unit_id
 
 STUDY = {
     "name": "study",

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raystitch.plan import FitUnit, IriUnit, ModelUnit, Plan, ShardUnit
+from raystitch.plan import Plan
 from raystitch.schedule import Done, Schedule, find_done
 from raystitch.store import Store
+from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
 
 CLEAN = ModelUnit("m-clean", "clean", 0)
 PIXEL = ModelUnit("m-pixel", "pixel", 1)

@@ -22,8 +22,8 @@ from raystitch.distributed.cluster import threads
 from raystitch.distributed.pool import RETRIES, describe
 from raystitch.distributed.watch import Watch
 from raystitch.execute import Bench, Job
-from raystitch.plan import FitUnit
 from raystitch.schedule import Schedule
+from raystitch.units import FitUnit
 
 Groups = Mapping[str, Sequence[FitUnit]]
 

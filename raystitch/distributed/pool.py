@@ -19,8 +19,8 @@ from raystitch.config import Resources
 from raystitch.distributed.cluster import threads
 from raystitch.distributed.watch import Watch
 from raystitch.execute import Bench, Job
-from raystitch.plan import IriUnit, ModelUnit, ShardUnit
 from raystitch.schedule import Schedule, Task
+from raystitch.units import IriUnit, ModelUnit, ShardUnit
 
 RETRIES = 2
 """How often a task is tried again after its worker died."""

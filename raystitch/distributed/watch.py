@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from raystitch.plan import FitUnit
 from raystitch.progress import Board
 from raystitch.schedule import Schedule, Task
 from raystitch.store import Store
+from raystitch.units import FitUnit
 
 
 class Watch:

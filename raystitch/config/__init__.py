@@ -1,0 +1,45 @@
+"""What the user asks for: one short YAML file is one study.
+
+Every object is frozen and validated at the door, so the rest of the package trusts it. Defaults are those of the method
+(Athanasiadis et al., ICML 2026) wherever it states one.
+"""
+
+from raystitch.config.load import expand_refs, load_config, parse_config
+from raystitch.config.schema import (
+    CueConfig,
+    DataConfig,
+    FitConfig,
+    IriConfig,
+    ModelConfig,
+    Normalisation,
+    Resources,
+    ResourcesConfig,
+    SettingConfig,
+    SplitLimit,
+    StudyConfig,
+    TrainConfig,
+)
+from raystitch.config.values import NORMALISATIONS, Arm, EvalSet, Objective, Protocol
+
+__all__ = [
+    "NORMALISATIONS",
+    "Arm",
+    "CueConfig",
+    "DataConfig",
+    "EvalSet",
+    "FitConfig",
+    "IriConfig",
+    "ModelConfig",
+    "Normalisation",
+    "Objective",
+    "Protocol",
+    "Resources",
+    "ResourcesConfig",
+    "SettingConfig",
+    "SplitLimit",
+    "StudyConfig",
+    "TrainConfig",
+    "expand_refs",
+    "load_config",
+    "parse_config",
+]

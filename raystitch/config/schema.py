@@ -1,0 +1,206 @@
+"""The schema of a study: frozen objects with the method's defaults, validated at the door and trusted inside."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from raystitch.config.values import (
+    NORMALISATIONS,
+    Arm,
+    EvalSet,
+    Many,
+    Objective,
+    PointChoice,
+    Protocol,
+    SeedRange,
+    named_normalisation,
+)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CueConfig(_Part):
+    """A planted shortcut (METHOD §8): a square pasted into each image after augmentation.
+
+    ``pixel`` has one colour per class, ``rand`` is a square of noise that carries no information. ``size`` is the side
+    in pixels; by default 4 per 32 pixels of the image.
+    """
+
+    kind: Literal["pixel", "rand"] = "pixel"
+    placement: Literal["random", "class"] = "random"
+    size: int | None = Field(default=None, ge=1)
+    seed: int = Field(default=0, ge=0)
+
+
+class SplitLimit(_Part):
+    """How many images of a split to use: evenly spaced rows, so that sets sorted by class keep every class."""
+
+    train: int | None = Field(default=None, ge=1)
+    test: int | None = Field(default=None, ge=1)
+
+
+class DataConfig(_Part):
+    """A dataset with a ``train`` and a ``test`` split.
+
+    ``digits`` is built in. ``parquet`` reads the Hugging Face layout (an image column and an integer label column);
+    ``folder`` reads one sub-folder per class. ``path`` holds both splits under the usual names; ``train`` and ``test``
+    name them one by one (file, glob or folder, any fsspec URL). ``size`` resizes every image to that side.
+    """
+
+    source: Literal["digits", "parquet", "folder"]
+    path: str | None = None
+    train: str | None = None
+    test: str | None = None
+    size: int | None = Field(default=None, ge=4)
+    limit: SplitLimit = SplitLimit()
+    cue: Annotated[CueConfig | None, BeforeValidator(lambda v: {"kind": v} if isinstance(v, str) else v)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        return {"source": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _has_files(self) -> DataConfig:
+        if self.source == "digits":
+            if self.path or self.train or self.test:
+                raise ValueError("source 'digits' is built in and takes no path, train or test")
+        elif self.path is None and (self.train is None or self.test is None):
+            raise ValueError(f"source {self.source!r} needs either path, or both train and test")
+        return self
+
+
+class TrainConfig(_Part):
+    """Supervised recipe for a base model (METHOD §8): SGD with Nesterov momentum, lr ×0.1 at 1/3 and 2/3 of the epochs."""
+
+    epochs: int = Field(default=200, ge=1)
+    lr: float = Field(default=0.1, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=1e-4, ge=0)
+    batch: int = Field(default=128, ge=2)
+    augment: Literal["flip_crop", "crop", "none"] = "flip_crop"
+
+
+class Normalisation(_Part):
+    """Channel mean and standard deviation applied inside the net to images in [0, 1]."""
+
+    mean: tuple[float, float, float]
+    std: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+
+
+class ModelConfig(_Part):
+    """A base model: an architecture with either a checkpoint or a training recipe.
+
+    ``arch`` is a timm name, ``cifar_resnet20``/``32``/``44``/``56``, ``resnet_mini``, or ``module:function``; ``args``
+    are keyword arguments for it. ``checkpoint`` may contain ``{seed}``. ``points`` names modules to use as stitch points.
+    """
+
+    arch: str
+    args: dict[str, Any] = {}
+    data: str
+    seeds: SeedRange = (0,)
+    normalise: Annotated[Normalisation, BeforeValidator(named_normalisation)] = Normalisation(
+        mean=NORMALISATIONS["imagenet"][0], std=NORMALISATIONS["imagenet"][1]
+    )
+    checkpoint: str | None = None
+    train: TrainConfig | None = None
+    points: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> ModelConfig:
+        if (self.checkpoint is None) == (self.train is None):
+            raise ValueError("give exactly one of checkpoint and train (train: {} is the method's recipe)")
+        if self.checkpoint is not None and len(self.seeds) > 1 and "{seed}" not in self.checkpoint:
+            raise ValueError("several seeds need '{seed}' in checkpoint")
+        return self
+
+
+class SettingConfig(_Part):
+    """Pairs of models to stitch: every front with every end, on one dataset.
+
+    A reference is ``name``, ``name/seed`` or ``name/first-last``. ``data`` is by default the front's training data, and
+    ``points`` the study's own.
+    """
+
+    front: Many[str]
+    end: Many[str]
+    data: str | None = None
+    eval: Many[EvalSet] = ("test",)
+    points: PointChoice | None = None
+
+
+class IriConfig(_Part):
+    """How identically represented inputs are found (METHOD §2).
+
+    ``sign_pgd`` is the published optimiser (step ``lr`` = 1/255 in pixels, 200 steps); ``adam`` minimises the sum of
+    log r with a cosine step from ``lr`` = 0.1 and needs far fewer steps for the same residual. An image whose residual
+    is at most ``tolerance`` is finished. ``dtype`` is how pixels are stored; uint8 is rounded and r measured again.
+    """
+
+    optimiser: Literal["adam", "sign_pgd"] = "adam"
+    steps: int = Field(default=400, ge=1)
+    lr: float | None = Field(default=None, gt=0)
+    tolerance: float = Field(default=0.0, ge=0)
+    dtype: Literal["uint8", "float32"] = "uint8"
+    batch: int = Field(default=128, ge=1)
+    shard_size: int = Field(default=512, ge=1)
+    seed: int = Field(default=0, ge=0)
+
+    @property
+    def step_size(self) -> float:
+        """The first step in pixel units: ``lr``, or the default of the optimiser."""
+        return self.lr if self.lr is not None else {"adam": 0.1, "sign_pgd": 1 / 255}[self.optimiser]
+
+
+class FitConfig(_Part):
+    """How a stitch is trained (METHOD §5): Adam, lr ×0.1 after 1/3 and 2/3 of the epochs, last partial batch dropped."""
+
+    epochs: int = Field(default=30, ge=1)
+    batch: int = Field(default=128, ge=2)
+    lr: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=1e-4, ge=0)
+    init: Literal["pinv", "random", "identity"] = "pinv"
+    init_images: int = Field(default=500, ge=2)
+
+
+class Resources(_Part):
+    """What one worker asks Ray for. Its torch threads are ``cpus`` rounded up, so results do not depend on the machine."""
+
+    cpus: float = Field(default=1, gt=0)
+    gpus: float = Field(default=0, ge=0)
+
+
+class ResourcesConfig(_Part):
+    """Per kind of worker: ``iri`` workers make base models and IRI sets, ``fit`` workers the fits.
+
+    Each asks for half a core by default, so that both kinds overlap and every core serves one of each. ``iri_actors`` is the
+    number of ``iri`` workers: by default one per core, or one per share of a GPU.
+    """
+
+    iri: Resources = Resources(cpus=0.5)
+    fit: Resources = Resources(cpus=0.5)
+    iri_actors: int | None = Field(default=None, ge=1)
+
+
+class StudyConfig(_Part):
+    """One study. ``points`` pairs stitch points: ``all`` (every front point with the end point at the same relative
+    depth), ``cross`` (every front point with every end point), or a list of front points or [front, end] pairs."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
+    title: str = ""
+    data: dict[str, DataConfig] = Field(min_length=1)
+    models: dict[str, ModelConfig] = Field(min_length=1)
+    settings: dict[str, SettingConfig] = Field(min_length=1)
+    points: PointChoice = "all"
+    objectives: Many[Objective] = ("hlm", "slm", "fula", "dm")
+    arms: Many[Arm] = ("real", "iri")
+    protocol: Protocol = "matched"
+    seeds: SeedRange = (1, 2, 3)
+    iri: IriConfig = IriConfig()
+    fit: FitConfig = FitConfig()
+    resources: ResourcesConfig = ResourcesConfig()
+    storage: str = "./runs"
