@@ -16,8 +16,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-LINE_EVERY_S = 15.0
-"""How often a plain line is written while nothing notable happens."""
+FIRST_LINE_S, LONGEST_SILENCE_S = 15.0, 300.0
+"""Plain lines come after 15 s, then at ever longer intervals (a tenth of the time elapsed), at least every 5 minutes."""
 
 
 @dataclass
@@ -55,7 +55,9 @@ class Board:
         self._lock = threading.RLock()
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._begun = self._last_line = clock()
+        self._begun = clock()
+        self._over = threading.Event()
+        self._writer = threading.Thread(target=self._write_lines, name="raystitch-progress", daemon=True)
 
     def __enter__(self) -> Board:
         if self._console.is_terminal:
@@ -70,16 +72,19 @@ class Board:
             for kind, count in self._counts.items():
                 self._tasks[kind] = self._bars.add_task(kind, total=count.total, note="")
             self._bars.start()
+        else:
+            self._writer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._lock:
-            if self._bars is not None:
-                self._bars.stop()
-            elif self._counts:
-                self._console.print(self.line())
+        self._over.set()
+        if self._bars is not None:
+            self._bars.stop()
+        else:
+            self._writer.join()
+            self._console.print(self.line())
 
     def start(self, kind: str, unit: str, share: float = 1.0) -> None:
         """A unit begins; ``share`` is its part of the work that its worker does meanwhile."""
@@ -128,9 +133,15 @@ class Board:
             count, left = self._counts[kind], self.seconds_left()
             note = _notes(count) + (f"  about {_clock_text(left)} left" if left else "")
             self._bars.update(self._tasks[kind], completed=count.done, note=note)
-        elif self._clock() - self._last_line >= LINE_EVERY_S:
-            self._last_line = self._clock()
+
+    def _write_lines(self) -> None:
+        while not self._over.wait(line_interval(self._clock() - self._begun)):
             self._console.print(self.line())
+
+
+def line_interval(elapsed: float) -> float:
+    """Seconds until the next plain line, given the seconds since the start."""
+    return min(max(FIRST_LINE_S, elapsed / 10), LONGEST_SILENCE_S)
 
 
 def _notes(count: _Count) -> str:

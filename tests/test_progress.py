@@ -1,7 +1,10 @@
 import io
+import threading
 
+import pytest
 from rich.console import Console
 
+from raystitch import progress
 from raystitch.progress import Board
 
 
@@ -32,21 +35,33 @@ def test_time_left_is_known_once_each_remaining_kind_has_finished_once() -> None
     assert shown.seconds_left() == 3 * (6 / 2) / 2, "two fits took one worker 6 s; three are left for two workers"
 
 
-def test_plain_lines_are_rare_and_count_everything() -> None:
+def test_the_line_counts_everything() -> None:
     shown, clock, stream = board({"fit": 4, "model": 0})
     with shown:
         for name in "abc":
             shown.start("fit", name)
         shown.finish("fit", "a")
-        assert stream.getvalue() == ""
         clock.now = 20
         shown.finish("fit", "b")
-        assert "fit 2/4 (1 running)" in stream.getvalue()
+        assert shown.line().startswith("fit 2/4 (1 running) | 0:20 elapsed, about")
         shown.fail("fit", "c", "clean/0:1 → clean/1:1 [dm]", "ValueError: no\nmore")
     text = stream.getvalue()
     assert "failed: fit clean/0:1 → clean/1:1 [dm]: ValueError: no\n" in text
     assert text.rstrip().splitlines()[-1].startswith("fit 2/4 (1 failed) | 0:20 elapsed")
     assert "model" not in text
+
+
+def test_plain_lines_come_by_themselves_while_units_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = threading.Event()
+    monkeypatch.setattr(progress, "FIRST_LINE_S", 0.001)
+    shown, _, _ = board({"fit": 1})
+    monkeypatch.setattr(shown._console, "print", lambda *_, **__: printed.set())
+    with shown:
+        assert printed.wait(60)
+
+
+def test_plain_lines_grow_rarer() -> None:
+    assert [progress.line_interval(elapsed) for elapsed in (0, 100, 600, 86400)] == [15, 15, 60, 300]
 
 
 def test_bars_on_a_terminal() -> None:
