@@ -70,7 +70,7 @@ class Bench:
         else:
             plain, cue = self._plain_images(model.data, "train"), self.config.data[model.data].cue
             training.train_supervised(net, plain, model.train, unit.seed, cue, self.device)
-        self.store.publish(f"models/{unit.id}.safetensors", nets.save_weights(net))
+        self.store.publish(unit.weights, nets.save_weights(net))
         record = {
             "id": unit.id,
             "model": unit.ref,
@@ -99,7 +99,7 @@ class Bench:
         """Publish the gallery, then the index that makes an IRI set visible."""
         first = next(self._shards(unit))[2]
         originals = self.images(unit.data, "train", "test").images
-        self.store.publish(f"iris/{unit.id}/gallery.npz", encode_gallery(originals, first))
+        self.store.publish(unit.gallery, encode_gallery(originals, first))
         spec = self.config.iri
         record = {
             "id": unit.id,
@@ -210,8 +210,7 @@ class Bench:
     def _load_net(self, unit: ModelUnit) -> CutNet:
         model, where = self.config.models[unit.name], f"models.{unit.name}"
         net = self._new_net(unit)
-        name = f"models/{unit.id}.safetensors"
-        nets.load_weights(net, nets.read_weights(self.store.read(name), name), name)
+        nets.load_weights(net, nets.read_weights(self.store.read(unit.weights), unit.weights), unit.weights)
         size = int(self._plain_images(model.data, "train").images.shape[-1])
         points = catalogue.find_points(net, model, size, where)
         cut = nets.cut(nets.freeze(net), points)

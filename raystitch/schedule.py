@@ -37,14 +37,10 @@ class Failure:
 
 
 def find_done(plan: Plan, store: Store) -> Done:
-    """List what exists: one listing per kind of unit, and one per unfinished IRI set."""
-    present = {folder: store.names(folder) for folder in ("models", "iris", "fits")}
-    units = {u.id for u in plan.units if _is_in(u.marker, present)}
-    shards: set[str] = set()
-    for iris in plan.iris:
-        if iris.id not in units:
-            names = store.names(f"iris/{iris.id}")
-            shards |= {s.id for s in iris.shards if s.marker.rsplit("/", 1)[-1] in names}
+    """List what exists. A unit counts as done when all of its files are there, so that lost ones are made again."""
+    present = set().union(*(store.tree(folder) for folder in ("models", "iris", "fits")))
+    units = {unit.id for unit in plan.units if present.issuperset(unit.files)}
+    shards = {s.id for iris in plan.iris if iris.id not in units for s in iris.shards if s.marker in present}
     return Done(frozenset(units), frozenset(shards))
 
 
@@ -151,8 +147,3 @@ def _needs(iris: IriUnit, root: ModelUnit | IriUnit, failed: Collection[str]) ->
 def _belongs(task: Task, gone: Collection[str]) -> bool:
     set_id = task.set.id if isinstance(task, ShardUnit) else task.id
     return set_id in gone
-
-
-def _is_in(marker: str, present: dict[str, set[str]]) -> bool:
-    folder, _, name = marker.partition("/")
-    return name in present[folder]

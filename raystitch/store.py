@@ -112,6 +112,14 @@ class Store:
         names = (entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
         return {name for name in names if name and not name.startswith(_TEMPORARY)}
 
+    def tree(self, folder: str) -> set[str]:
+        """Names of all files at any depth below a folder, relative to the store; empty where it does not exist."""
+        fs, root = self._place
+        fs.invalidate_cache()
+        start = _plain(f"{root}/")
+        names = {_plain(path).removeprefix(start) for path in fs.find(self.path(folder))}
+        return {name for name in names if not name.rsplit("/", 1)[-1].startswith(_TEMPORARY)}
+
     def folders(self, folder: str) -> list[str]:
         """Names of the folders directly inside a folder, sorted."""
         fs, _ = self._place

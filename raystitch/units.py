@@ -40,6 +40,16 @@ class ModelUnit:
         """The file whose presence says that the unit is done."""
         return f"models/{self.id}.json"
 
+    @property
+    def weights(self) -> str:
+        """The file of the net's state dict."""
+        return f"models/{self.id}.safetensors"
+
+    @property
+    def files(self) -> list[str]:
+        """All that the unit must have left to be of use."""
+        return [self.weights, self.marker]
+
 
 @dataclass(frozen=True)
 class IriUnit:
@@ -58,6 +68,16 @@ class IriUnit:
     def marker(self) -> str:
         """The set's index: written last, it makes the set visible."""
         return f"iris/{self.id}.json"
+
+    @property
+    def gallery(self) -> str:
+        """The file of a few images beside their IRIs."""
+        return f"iris/{self.id}/gallery.npz"
+
+    @property
+    def files(self) -> list[str]:
+        """All that the unit must have left to be of use."""
+        return [*(shard.marker for shard in self.shards), self.gallery, self.marker]
 
     @property
     def shards(self) -> list[ShardUnit]:
@@ -113,6 +133,11 @@ class FitUnit:
     def marker(self) -> str:
         """The unit's rows of the results table."""
         return f"fits/{self.id}.parquet"
+
+    @property
+    def files(self) -> list[str]:
+        """All that the unit must have left to be of use."""
+        return [self.marker]
 
     @property
     def parents(self) -> tuple[ModelUnit | IriUnit, ...]:

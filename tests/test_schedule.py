@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from raystitch.plan import Plan
 from raystitch.schedule import Done, Schedule, find_done
 from raystitch.store import Store
@@ -107,7 +109,19 @@ def test_a_failed_shard_fails_its_set_once() -> None:
 def test_find_done_lists_published_files_only(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     assert find_done(PLAN, store) == NOTHING
-    for name in (CLEAN.marker, SELF_REAL.marker, CLEAN_IRIS.shards[1].marker):
+    for name in (*CLEAN.files, SELF_REAL.marker, CLEAN_IRIS.shards[1].marker):
         store.publish(name, b"x")
-    store.publish(f"models/{PIXEL.id}.safetensors", b"weights without their record are not a model")
+    (tmp_path / "fits" / ".tmp-1").write_bytes(b"half")
     assert find_done(PLAN, store) == Done(frozenset({"m-clean", "f1"}), frozenset({CLEAN_IRIS.shards[1].id}))
+
+
+@pytest.mark.parametrize("lost", [PIXEL.weights, PIXEL.marker, PIXEL_IRIS.shards[0].marker, PIXEL_IRIS.marker])
+def test_a_unit_that_lost_a_file_is_made_again(tmp_path: Path, lost: str) -> None:
+    store = Store(str(tmp_path))
+    for unit in (PIXEL, PIXEL_IRIS):
+        for name in unit.files:
+            store.publish(name, b"x")
+    assert find_done(PLAN, store).units == {PIXEL.id, PIXEL_IRIS.id}
+    store.remove(lost)
+    owner = PIXEL if lost in PIXEL.files else PIXEL_IRIS
+    assert find_done(PLAN, store).units == {PIXEL.id, PIXEL_IRIS.id} - {owner.id}

@@ -36,6 +36,8 @@ def test_listing(store: Store) -> None:
     store.publish("sweeps/a/study.json", b"4")
     assert store.names("fits") == {"x.parquet"}
     assert store.folders("sweeps") == ["a", "b"]
+    assert store.tree("fits") == {"fits/x.parquet", "fits/deeper/y.parquet"}
+    assert store.tree("nothing") == set()
     assert store.exists("fits/x.parquet")
     assert not store.exists("fits/z.parquet")
 
