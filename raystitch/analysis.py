@@ -105,10 +105,11 @@ def over_runs(
         ``low`` and ``high`` (percentile bounds of the mean; NaN for one run).
 
     Raises:
-        InputError: the table has no such column, or two runs of a group have the same nets and seed.
+        InputError: the table lacks the score or the nets, or two runs of a group have the same nets and seed.
     """
-    if value not in table:
-        raise InputError("value", value, "the table has no such column")
+    for column in (value, "front", "end"):
+        if column not in table:
+            raise InputError("column", column, "the table has no such column")
     if not 0 < level < 1 or resamples < 1:
         raise InputError("level, resamples", (level, resamples), "must be a share in (0, 1) and at least 1")
     named = table.dropna(subset=[value])
