@@ -13,10 +13,10 @@ LEVELS = [
     {"config", "store", "progress"},
     {"units"},
     {"plan"},
-    {"results"},
+    {"results", "analysis"},
     {"schedule"},
     {"nets", "data"},
-    {"iris", "stitching", "metrics", "training", "report"},
+    {"iris", "stitching", "metrics", "attacks", "training", "report"},
     {"cost", "gallery", "evaluate", "reporting", "catalogue"},
     {"execute"},
     {"distributed"},
@@ -65,6 +65,7 @@ def test_imports_go_one_way(path: Path) -> None:
 def test_plan_config_and_results_need_neither_torch_nor_ray() -> None:
     code = (
         "import sys, raystitch.plan, raystitch.config, raystitch.store, raystitch.results, raystitch.schedule\n"
+        "import raystitch.analysis\n"
         "import raystitch; raystitch.load_results\n"
         "assert not {'torch', 'ray', 'timm'} & set(sys.modules), sorted(sys.modules)\n"
     )
@@ -74,7 +75,7 @@ def test_plan_config_and_results_need_neither_torch_nor_ray() -> None:
 def test_compute_rooms_need_no_ray() -> None:
     code = (
         "import sys, raystitch.nets, raystitch.data, raystitch.iris, raystitch.stitching, raystitch.metrics\n"
-        "import raystitch.training, raystitch.report, raystitch.execute, raystitch.sweep, raystitch.cli\n"
+        "import raystitch.attacks, raystitch.training, raystitch.report, raystitch.execute, raystitch.sweep, raystitch.cli\n"
         "assert 'ray' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

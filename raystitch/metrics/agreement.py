@@ -13,9 +13,14 @@ def agreement(h: Tensor, g: Tensor) -> float:
 
     100 exactly when both give the same probabilities on every sample; symmetric in h and g.
     """
+    return 100 * float(agreement_each(h, g).mean())
+
+
+def agreement_each(h: Tensor, g: Tensor) -> Tensor:
+    """Agreement probability of each sample, float64 (N,) in [0, 1]."""
     p, q = h.double().softmax(1), g.double().softmax(1)
     norm = (p * p).sum(1).maximum((q * q).sum(1))
-    return 100 * float(((p * q).sum(1) / norm).clamp_max(1).mean())  # rounding may pass 1 by one unit
+    return ((p * q).sum(1) / norm).clamp_max(1)  # rounding may pass 1 by one unit
 
 
 def agreement_top1(h: Tensor, g: Tensor) -> float:

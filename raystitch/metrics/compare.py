@@ -30,7 +30,7 @@ def compare(h: Tensor, g: Tensor, labels: Tensor, front: Tensor | None = None) -
         ValueError: no samples, shapes that do not fit, or a label outside 0..C−1.
         FloatingPointError: logits that are not finite (a prediction from NaN would be a class by accident).
     """
-    _check(h, g, labels, front)
+    check(h, g, labels, front)
     h, g, labels = h.detach().cpu().double(), g.detach().cpu().double(), labels.cpu().long()
     return {
         "agreement": agreement(h, g),
@@ -56,13 +56,17 @@ def top5(logits: Tensor, labels: Tensor) -> float:
 
     Equal logits are ranked by class, as in :func:`top1`, so top-5 is never below top-1.
     """
-    if logits.shape[1] < 5:
-        return math.nan
+    return math.nan if logits.shape[1] < 5 else 100 * float(in_top5(logits, labels).double().mean())
+
+
+def in_top5(logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether each label is among the five largest logits, bool (N,)."""
     best = logits.argsort(dim=1, descending=True, stable=True)[:, :5]
-    return 100 * float((best == labels[:, None]).any(1).double().mean())
+    return (best == labels[:, None]).any(1)
 
 
-def _check(h: Tensor, g: Tensor, labels: Tensor, front: Tensor | None) -> None:
+def check(h: Tensor, g: Tensor, labels: Tensor, front: Tensor | None) -> None:
+    """Raise what :func:`compare` promises to raise."""
     if h.ndim != 2 or h.shape != g.shape or labels.shape != h.shape[:1]:
         shapes = f"{tuple(h.shape)}, {tuple(g.shape)}, {tuple(labels.shape)}"
         raise ValueError(f"h, g and labels must be (N, C), (N, C) and (N,); found {shapes}")

@@ -6,6 +6,8 @@ is computed over the whole set and never averaged over batches. Unitless; 1 is p
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from raystitch.metrics.agreement import agreement, agreement_correct
@@ -23,7 +25,7 @@ def kappa(h: Tensor, g: Tensor, labels: Tensor) -> float:
     """
     a_h = float((h.argmax(1) == labels).double().mean())
     a_g = float((g.argmax(1) == labels).double().mean())
-    return _beyond_chance(agreement_correct(h, g, labels) / 100, a_h * a_g + (1 - a_h) * (1 - a_g))
+    return float(beyond_chance(agreement_correct(h, g, labels) / 100, a_h * a_g + (1 - a_h) * (1 - a_g)))
 
 
 def kappa_soft(h: Tensor, g: Tensor, labels: Tensor) -> float:
@@ -31,14 +33,19 @@ def kappa_soft(h: Tensor, g: Tensor, labels: Tensor) -> float:
 
     At most 1; 1 if c_exp = 1. Arguments as for :func:`kappa`.
     """
-    s_h, s_g = _label_probability(h, labels), _label_probability(g, labels)
+    s_h, s_g = (float(label_probability(logits, labels).mean()) for logits in (h, g))
     others = max(h.shape[1] - 1, 1)
-    return _beyond_chance(agreement(h, g) / 100, s_h * s_g + (1 - s_h) * (1 - s_g) / others)
+    return float(beyond_chance(agreement(h, g) / 100, s_h * s_g + (1 - s_h) * (1 - s_g) / others))
 
 
-def _beyond_chance(observed: float, expected: float) -> float:
-    return 1.0 if expected >= 1 else (observed - expected) / (1 - expected)
+def beyond_chance(observed: ArrayLike, expected: ArrayLike) -> NDArray[np.float64]:
+    """(observed − expected) / (1 − expected) of each element, 1 where expected ≥ 1; arguments are shares in [0, 1]."""
+    seen, chance = np.asarray(observed, dtype=np.float64), np.asarray(expected, dtype=np.float64)
+    certain = chance >= 1
+    values: NDArray[np.float64] = np.where(certain, 1.0, (seen - chance) / np.where(certain, 1.0, 1 - chance))
+    return values
 
 
-def _label_probability(logits: Tensor, labels: Tensor) -> float:
-    return float(logits.double().softmax(1).gather(1, labels[:, None]).mean())
+def label_probability(logits: Tensor, labels: Tensor) -> Tensor:
+    """softmax(logits) at each sample's label, float64 (N,)."""
+    return logits.double().softmax(1).gather(1, labels[:, None])[:, 0]
