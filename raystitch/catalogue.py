@@ -19,6 +19,7 @@ from raystitch.config import ModelConfig, StudyConfig, expand_refs
 from raystitch.cost import segment_flops
 from raystitch.errors import InputError
 from raystitch.nets import NormalisedNet
+from raystitch.nets.head import find_classifier
 from raystitch.plan import Catalogue, DataFacts, ModelFacts, pair_points
 from raystitch.stitching import make_stitch
 
@@ -101,9 +102,18 @@ def _look_at_model(config: StudyConfig, name: str, dataset: DataFacts) -> ModelF
     if model.train is not None and model.train.batch > dataset.train_count:
         problem = f"the batch is larger than the training set, {dataset.train_count} images"
         raise InputError(f"{where}.train.batch", model.train.batch, problem)
+    if model.train is not None and model.train.method == "simclr":
+        _check_trunk(net, dataset.size, where)
     points = find_points(net, model, dataset.size, where)
     flops = segment_flops(nets.cut(nets.freeze(net), points), dataset.size)
     return ModelFacts(points, weights, _code_digest(model.arch), flops)
+
+
+def _check_trunk(net: NormalisedNet, size: int, where: str) -> None:
+    try:
+        find_classifier(net, size)
+    except InputError as error:
+        raise InputError(f"{where}.{error.where}", error.value, error.problem) from error
 
 
 def _code_digest(arch: str) -> str | None:

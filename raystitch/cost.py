@@ -9,7 +9,7 @@ from itertools import accumulate
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from raystitch.config import StudyConfig
+from raystitch.config import StudyConfig, TrainConfig
 from raystitch.nets import CutNet
 from raystitch.plan import Catalogue, Plan
 from raystitch.units import FitUnit, IriUnit, ModelUnit
@@ -33,6 +33,18 @@ def segment_flops(net: CutNet, size: int) -> tuple[int, ...]:
             z = net.run(z, point, point + 1)
         flops.append(int(counter.get_total_flops()))
     return tuple(flops)
+
+
+def passes(recipe: TrainConfig) -> float:
+    """Forward passes of one image that a training amounts to; a step with its backward pass counts as three.
+
+    SimCLR sees each image twice and then trains a head on forward passes alone; an attack adds a forward and a backward pass
+    to the input per step, for its share of the images.
+    """
+    if recipe.method == "simclr":
+        return 2 * 3 * recipe.epochs + recipe.head.epochs
+    attacks = 2 * recipe.attack.steps * recipe.attack.share if recipe.method == "adversarial" else 0
+    return (3 + attacks) * recipe.epochs
 
 
 class Estimator:
@@ -62,7 +74,7 @@ class Estimator:
     def _train(self, unit: ModelUnit) -> float:
         recipe = self._config.models[unit.name].train
         images = self._catalogue.data[self._config.models[unit.name].data].train_count
-        return 0 if recipe is None else 3 * recipe.epochs * images * self._whole(unit.name)
+        return 0 if recipe is None else passes(recipe) * images * self._whole(unit.name)
 
     def _invert(self, unit: IriUnit) -> float:
         return 2 * self._config.iri.steps * unit.count * self._flops(unit.model.name, 0, unit.point)

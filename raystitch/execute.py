@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from raystitch import catalogue, iris, nets, training
-from raystitch.config import EvalSet, StudyConfig
+from raystitch.config import EvalSet, StudyConfig, TrainConfig
 from raystitch.data import ImageSet, load_images, make_cue, with_cue
 from raystitch.evaluate import evaluate, evaluate_unstitched
 from raystitch.gallery import encode_gallery
@@ -33,6 +33,9 @@ from raystitch.store import Store
 from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
 
 Split = Literal["train", "test"]
+
+CHECKPOINT_SECONDS = 60.0
+"""Least time between two checkpoints of a training: how much work a kill may cost, beside the epoch it falls into."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,7 @@ class Bench:
         if model.train is None:
             catalogue.load_checkpoint(net, model, unit.seed, f"models.{unit.name}")
         else:
-            plain, cue = self._plain_images(model.data, "train"), self.config.data[model.data].cue
-            training.train_supervised(net, plain, model.train, unit.seed, cue, self.device)
+            self._train(net, unit, model.train)
         self.store.publish(unit.weights, nets.save_weights(net))
         record = {
             "id": unit.id,
@@ -82,6 +84,7 @@ class Bench:
             **self._stamp(),
         }
         self.store.publish(unit.marker, json.dumps(record, indent=1).encode())
+        self.store.remove(unit.training)
 
     def make_shard(self, unit: ShardUnit) -> None:
         """Invert one index range of the training images; publish the tar."""
@@ -224,6 +227,23 @@ class Bench:
         model = self.config.models[unit.name]
         classes = self._plain_images(model.data, "train").num_classes
         return catalogue.build(model, classes, unit.seed, f"models.{unit.name}")
+
+    def _train(self, net: NormalisedNet, unit: ModelUnit, recipe: TrainConfig) -> None:
+        """Train from where an interrupted training of the unit left off, if there was one."""
+        name = self.config.models[unit.name].data
+        kept = training.Checkpoints(
+            save=lambda state: self.store.replace(unit.training, state),
+            load=lambda: self._read_if_there(unit.training),
+            seconds=CHECKPOINT_SECONDS,
+        )
+        plain, cue = self._plain_images(name, "train"), self.config.data[name].cue
+        training.train(net, plain, recipe, unit.seed, cue, self.device, checkpoints=kept)
+
+    def _read_if_there(self, name: str) -> bytes | None:
+        try:
+            return self.store.read(name)
+        except FileNotFoundError:
+            return None
 
     def _shards(self, unit: IriUnit) -> Iterator[tuple[str, bytes, Shard]]:
         for part in unit.shards:

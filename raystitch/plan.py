@@ -179,7 +179,7 @@ class _Planner:
         origin: dict[str, Any] = (
             {"weights": facts.weights[seed]}
             if model.train is None
-            else {"recipe": model.train.model_dump(mode="json"), "seed": seed}
+            else {"recipe": model.train.identity(), "seed": seed}
         )
         return {
             "kind": "model",

@@ -46,6 +46,11 @@ class ModelUnit:
         return f"models/{self.id}.safetensors"
 
     @property
+    def training(self) -> str:
+        """The file of an unfinished training's state; removed when the model is done."""
+        return f"models/{self.id}.training"
+
+    @property
     def files(self) -> list[str]:
         """All that the unit must have left to be of use."""
         return [self.weights, self.marker]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from raystitch.config import CueConfig, DataConfig, TrainConfig
 from raystitch.data import ImageSet, load_images, with_cue
-from raystitch.training import accuracy, train_supervised
-from raystitch.training.supervised import learning_rate, make_optimiser
+from raystitch.training import accuracy, train
+from raystitch.training.schedule import learning_rate, make_optimiser
 
 
 def digits(split: str, limit: int | None = None) -> ImageSet:
@@ -73,7 +73,7 @@ def test_decay_alone_shrinks_a_parameter_that_gets_no_other_gradient() -> None:
 
     net = Constant()
     data = ImageSet(torch.zeros(8, 3, 8, 8, dtype=torch.uint8), torch.zeros(8, dtype=torch.int64), 3)
-    train_supervised(net, data, recipe(epochs=1, lr=0.5, momentum=0, weight_decay=0.25, batch=8), seed=0)
+    train(net, data, recipe(epochs=1, lr=0.5, momentum=0, weight_decay=0.25, batch=8), seed=0)
     assert torch.allclose(net.bias, torch.full((3,), 1 - 0.5 * 0.25))
 
 
@@ -86,7 +86,7 @@ def test_the_schedule_is_applied_epoch_by_epoch(monkeypatch: pytest.MonkeyPatch)
         return step(self, closure)
 
     monkeypatch.setattr(torch.optim.SGD, "step", spy)
-    train_supervised(small_net(), digits("train", 130), recipe(epochs=3, lr=0.1), seed=0)
+    train(small_net(), digits("train", 130), recipe(epochs=3, lr=0.1), seed=0)
     assert rates == pytest.approx(
         [0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
     )  # 130 images: two whole batches, the rest dropped
@@ -95,7 +95,7 @@ def test_the_schedule_is_applied_epoch_by_epoch(monkeypatch: pytest.MonkeyPatch)
 def test_digits_are_learnt() -> None:
     net = small_net()
     losses: list[float] = []
-    train_supervised(net, digits("train"), recipe(epochs=6), seed=0, on_epoch=lambda e, loss: losses.append(loss))
+    train(net, digits("train"), recipe(epochs=6), seed=0, on_epoch=lambda e, loss: losses.append(loss))
     assert len(losses) == 6
     assert losses[-1] < losses[0] / 4
     assert accuracy(net, digits("test")) > 95
@@ -105,7 +105,7 @@ def test_digits_are_learnt() -> None:
 
 def state_after(seed: int, **changes: object) -> dict[str, Tensor]:
     net = small_net(dropout=0.3)
-    train_supervised(net, digits("train", 300), recipe(epochs=2, augment="flip_crop", **changes), seed, CueConfig())
+    train(net, digits("train", 300), recipe(epochs=2, augment="flip_crop", **changes), seed, CueConfig())
     return net.state_dict()
 
 
@@ -130,7 +130,7 @@ def test_a_cue_is_learnt_when_nothing_else_can_be() -> None:
 
     cue = CueConfig(size=3, placement="class")
     net, test = small_net(classes=3), noise(300)
-    train_supervised(net, noise(384), recipe(epochs=4, augment="none"), seed=0, cue=cue)
+    train(net, noise(384), recipe(epochs=4, augment="none"), seed=0, cue=cue)
     assert accuracy(net, with_cue(test, cue, "test", "test")) > 97
     assert accuracy(net, with_cue(test, cue, "shuffled", "test")) < 3
     assert accuracy(net, test) < 60
@@ -151,7 +151,7 @@ def test_the_cue_is_pasted_after_augmentation() -> None:
 
     data = ImageSet(torch.full((64, 3, 16, 16), 77, dtype=torch.uint8), torch.ones(64, dtype=torch.int64), 3)
     cue = CueConfig(size=2, placement="class")
-    train_supervised(Recorder(), data, recipe(epochs=2, augment="flip_crop"), seed=0, cue=cue)
+    train(Recorder(), data, recipe(epochs=2, augment="flip_crop"), seed=0, cue=cue)
     images = torch.cat(seen)
     marked = with_cue(data, cue, "test", "train").images[0]
     where = (marked != 77).any(0)
@@ -162,7 +162,7 @@ def test_the_cue_is_pasted_after_augmentation() -> None:
 def test_a_set_smaller_than_a_batch_is_one_batch() -> None:
     losses: list[float] = []
     net = small_net()
-    train_supervised(net, digits("train", 20), recipe(epochs=2), seed=0, on_epoch=lambda e, loss: losses.append(loss))
+    train(net, digits("train", 20), recipe(epochs=2), seed=0, on_epoch=lambda e, loss: losses.append(loss))
     assert len(losses) == 2
     assert all(map(math.isfinite, losses))
 
@@ -170,7 +170,7 @@ def test_a_set_smaller_than_a_batch_is_one_batch() -> None:
 def test_divergence_names_the_epoch() -> None:
     net = small_net()
     with pytest.raises(FloatingPointError, match=r"epoch \d"):
-        train_supervised(net, digits("train", 256), recipe(lr=1e30), seed=0)
+        train(net, digits("train", 256), recipe(lr=1e30), seed=0)
 
 
 def test_accuracy_counts_right_answers_and_keeps_modes() -> None:

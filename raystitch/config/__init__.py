@@ -5,6 +5,7 @@ Every object is frozen and validated at the door, so the rest of the package tru
 """
 
 from raystitch.config.load import expand_refs, load_config, parse_config
+from raystitch.config.recipe import PRESETS, AttackConfig, SimclrConfig, TrainConfig
 from raystitch.config.schema import (
     CueConfig,
     DataConfig,
@@ -17,13 +18,14 @@ from raystitch.config.schema import (
     SettingConfig,
     SplitLimit,
     StudyConfig,
-    TrainConfig,
 )
 from raystitch.config.values import NORMALISATIONS, Arm, EvalSet, Objective, Protocol
 
 __all__ = [
     "NORMALISATIONS",
+    "PRESETS",
     "Arm",
+    "AttackConfig",
     "CueConfig",
     "DataConfig",
     "EvalSet",
@@ -36,6 +38,7 @@ __all__ = [
     "Resources",
     "ResourcesConfig",
     "SettingConfig",
+    "SimclrConfig",
     "SplitLimit",
     "StudyConfig",
     "TrainConfig",

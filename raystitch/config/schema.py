@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from raystitch.config.recipe import TrainConfig
 from raystitch.config.values import (
     NORMALISATIONS,
     Arm,
@@ -72,17 +73,6 @@ class DataConfig(_Part):
         elif self.path is None and (self.train is None or self.test is None):
             raise ValueError(f"source {self.source!r} needs either path, or both train and test")
         return self
-
-
-class TrainConfig(_Part):
-    """Supervised recipe for a base model (METHOD §8): SGD with Nesterov momentum, lr ×0.1 at 1/3 and 2/3 of the epochs."""
-
-    epochs: int = Field(default=200, ge=1)
-    lr: float = Field(default=0.1, gt=0)
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    weight_decay: float = Field(default=1e-4, ge=0)
-    batch: int = Field(default=128, ge=2)
-    augment: Literal["flip_crop", "crop", "none"] = "flip_crop"
 
 
 class Normalisation(_Part):

@@ -1,5 +1,7 @@
-"""Training of base models."""
+"""Training of base models: supervised, SimCLR and adversarial; exactly repeatable, and able to go on after a kill."""
 
-from raystitch.training.supervised import accuracy, train_supervised
+from raystitch.training.accuracy import accuracy
+from raystitch.training.checkpoints import Checkpoints
+from raystitch.training.train import train
 
-__all__ = ["accuracy", "train_supervised"]
+__all__ = ["Checkpoints", "accuracy", "train"]
