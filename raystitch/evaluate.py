@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from raystitch.data import ImageSet, to_float
-from raystitch.metrics import MatchError, compare
+from raystitch.metrics import MatchError, compare, intervals
 from raystitch.nets import CutNet
 from raystitch.stitching import Fitted, affine_diagnostics
 
@@ -54,7 +54,7 @@ def evaluate(
     labels = shown.labels.to(g.device)
     return {
         fit.objective: {
-            **compare(torch.cat(logits[fit.objective]), g, labels, f),
+            **_measured(torch.cat(logits[fit.objective]), g, labels, f),
             **_match_columns(errors[fit.objective]),
             **_stitch_columns(fit),
         }
@@ -67,7 +67,15 @@ def evaluate_unstitched(alone: CutNet, front: CutNet, end: CutNet, shown: ImageS
     """Metrics of a whole net in the place of the stitched one: point 0 (the end) or n+1 (the front) of a curve."""
     outputs = [(alone(x), front(x), end(x)) for x in _batches(shown, device)]
     h, f, g = (torch.cat(parts) for parts in zip(*outputs, strict=True))
-    return compare(h, g, shown.labels.to(g.device), f)
+    return _measured(h, g, shown.labels.to(g.device), f)
+
+
+def _measured(h: Tensor, g: Tensor, labels: Tensor, f: Tensor) -> dict[str, float]:
+    """Every metric with the bounds of its 95 % bootstrap interval over the samples."""
+    columns = compare(h, g, labels, f)
+    for name, (low, high) in intervals(h, g, labels, f).items():
+        columns |= {f"{name}_low": low, f"{name}_high": high}
+    return columns
 
 
 def _batches(shown: ImageSet, device: str) -> Iterator[Tensor]:

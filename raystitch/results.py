@@ -12,6 +12,7 @@ Columns of the table, beside the names of the study:
 ``objective``           hlm, slm, dm, fula; none for an unstitched end of a curve
 ``arm``                 real, iri; none for an unstitched end
 ``agreement`` …         percent for agreement*, top*; METHOD §7. ``kappa``, ``kappa_soft``: at most 1. ``loss`` in nats
+``agreement_low`` …     bounds of the 95 % bootstrap interval over the evaluation samples, ``_low`` and ``_high`` of each metric
 ``match_error``         relative Frobenius error at the stitch on the evaluation set; ``match_error_later`` at each later point
 ``iri_r_median``        residual r of the IRIs that the stitch was trained on, as stored; ``iri_r_p90`` its 90th percentile
 ``stitch_rank``         singular values of T above 1e-3 of the largest; ``stitch_condition`` largest over smallest
@@ -39,8 +40,9 @@ from raystitch.units import Unit
 
 METRICS = (
     "agreement", "agreement_top1", "agreement_correct", "kappa", "kappa_soft",
-    "top1", "top5", "loss", "top1_end", "top1_front", "match_error",
+    "top1", "top5", "loss", "top1_end", "top1_front",
 )  # fmt: skip
+BOUNDS = tuple(f"{name}_{bound}" for name in METRICS for bound in ("low", "high"))
 _TRAINING = ("iri_r_median", "iri_r_p90", "stitch_condition", "init_condition", "train_loss", "wall_s")
 
 MEASURED = pa.schema(
@@ -52,10 +54,12 @@ MEASURED = pa.schema(
         ("eval_set", pa.string()),
         ("n_eval", pa.int64()),
         *((name, pa.float64()) for name in METRICS),
+        ("match_error", pa.float64()),
         ("match_error_later", pa.list_(pa.float64())),
         ("stitch_rank", pa.int64()),
         ("init_rank", pa.int64()),
         *((name, pa.float64()) for name in _TRAINING),
+        *((name, pa.float64()) for name in BOUNDS),
         ("device", pa.string()),
         ("created", pa.string()),
         ("version", pa.string()),

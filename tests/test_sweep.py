@@ -101,6 +101,8 @@ def test_table_is_complete(finished: tuple[Path, Path, str]) -> None:
     assert table.n_eval.eq(128).all()
     assert table[["agreement", "kappa", "top1", "top5", "loss", "top1_end", "top1_front"]].notna().all().all()
     assert fits.match_error.notna().all()
+    assert (table.agreement_low <= table.agreement).all()
+    assert (table.agreement <= table.agreement_high).all()
     assert (fits.arm == "iri").eq(fits.iri_r_median.notna()).all(), "an IRI score never stands without its residual"
     assert set(table.protocol) == {"matched"}
 
