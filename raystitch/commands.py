@@ -154,7 +154,7 @@ def data_show(arguments: Namespace) -> int:
     if arguments.place.endswith((".yaml", ".yml")):
         found = {f"data.{name}": dataset for name, dataset in load_config(arguments.place).data.items()}
     else:
-        found = {arguments.place: data.detect(arguments.place, "data")}
+        found = {Path(arguments.place).name: data.detect(arguments.place, "FOLDER")}
     table = Table("dataset", "source", "split", "images", "classes", "per class", "size", title_justify="left")
     for name, dataset in found.items():
         for facts in data.describe(dataset, name):

@@ -26,8 +26,9 @@ class _Part(BaseModel):
 class CueConfig(_Part):
     """A planted shortcut (METHOD §8): a square pasted into each image after augmentation.
 
-    ``pixel`` has one colour per class, ``rand`` is a square of noise that carries no information. ``size`` is the side
-    in pixels; by default 4 per 32 pixels of the image.
+    ``pixel`` has one colour per class, ``rand`` is a square of noise that carries no information. ``placement: class`` gives
+    every class a place of its own, and then the place of a ``rand`` square carries the label, though its noise does not.
+    ``size`` is the side in pixels; by default 4 per 32 pixels of the image.
     """
 
     kind: Literal["pixel", "rand"] = "pixel"

@@ -26,7 +26,7 @@ from raystitch.data.source import Source, blocks_of_rows
 from raystitch.errors import InputError
 
 WINDOW_BYTES = 64 << 20
-_AHEAD = 2  # windows read or being read beyond the one in use
+_AHEAD = 1  # windows read, or being read, while one is in use
 
 
 class Batch(NamedTuple):
@@ -47,7 +47,8 @@ class Batch(NamedTuple):
 class ImageStream:
     """A split of a dataset as batches; made by :func:`open_stream`.
 
-    Memory: three windows of ``window_bytes`` of decoded images, each up to one block larger, whatever the size of the set.
+    Memory: three windows of ``window_bytes`` of decoded images (in use, ahead, being put in order), each up to one block
+    larger, whatever the size of the set.
 
     Attributes:
         source: where rows are read.
@@ -100,7 +101,7 @@ class ImageStream:
             try:
                 for positions in waiting:
                     pending.append(reader.submit(self._read, positions))
-                    if len(pending) > _AHEAD - 1:
+                    if len(pending) > _AHEAD:
                         yield pending.popleft().result()
                 while pending:
                     yield pending.popleft().result()
