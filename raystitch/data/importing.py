@@ -27,6 +27,7 @@ from raystitch.store import Store
 
 _MIXING_BYTES = 128 << 20
 _MIXING_SEED = 0
+_SPLITS: tuple[Split, Split] = ("train", "test")
 
 
 def import_dataset(
@@ -57,13 +58,8 @@ def import_dataset(
     """
     if target.exists(INDEX_NAME):
         raise InputError("TARGET", target.url, "holds a dataset already; name another folder, or delete this one")
-    streams: dict[Split, ImageStream] = {
-        split: open_stream(config, split, where, storage_options, _MIXING_BYTES) for split in ("train", "test")
-    }
-    train, test = streams["train"], streams["test"]
-    if train.side != test.side:
-        problem = f"train images have sides of {train.side} pixels, test images of {test.side}; give --size"
-        raise InputError(where, None, problem)
+    streams = _open_both(config, where, storage_options)
+    train = streams["train"]
     names = train.source.class_names()
     index = ShardIndex(
         size=train.side,
@@ -72,6 +68,14 @@ def import_dataset(
     )
     target.replace(INDEX_NAME, index.to_json())
     return index
+
+
+def _open_both(config: DataConfig, where: str, options: Mapping[str, Any]) -> dict[Split, ImageStream]:
+    train, test = (open_stream(config, split, where, options, _MIXING_BYTES) for split in _SPLITS)
+    if train.side != test.side:
+        problem = f"train images have sides of {train.side} pixels, test images of {test.side}; give --size"
+        raise InputError(where, None, problem)
+    return {"train": train, "test": test}
 
 
 def _write_split(stream: ImageStream, target: Store, split: Split, shard_bytes: int) -> SplitEntry:

@@ -41,8 +41,8 @@ class NoiseSource:
 
     def labels(self, split: Split) -> NDArray[np.int64]:
         """Labels int64 (count,)."""
-        drawn = [self._stream(split, index, _LABELS).random_raw() for index in range(self.count)]
-        return np.array([int(value) % self.num_classes for value in drawn], dtype=np.int64)
+        drawn = np.asarray(self._stream(split, 0, _LABELS).random_raw(self.count), dtype=np.uint64)
+        return (drawn % np.uint64(self.num_classes)).astype(np.int64)
 
     def blocks(self, split: Split) -> NDArray[np.int64]:
         """Every row by itself."""
