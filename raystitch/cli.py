@@ -50,7 +50,27 @@ def _parser() -> argparse.ArgumentParser:
     points.add_argument("--size", type=int, help="side of the images in pixels (default: the net's own)")
     points.add_argument("--arg", action="append", default=[], metavar="KEY=VALUE", help="keyword argument of the net")
     points.set_defaults(run=commands.points)
+    _data(add("data", help="import a dataset into shards, or show what one holds"))
     return parser
+
+
+def _data(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_subparsers(required=True, metavar="COMMAND").add_parser
+    text = "write a dataset as WebDataset shards with an index, ready to stream: source webdataset"
+    load = add("import", help=text, description=text)
+    load.add_argument("source", metavar="SOURCE", help="image folders, Parquet, shards, or CIFAR files; folder or URL")
+    load.add_argument("target", metavar="TARGET", help="folder or URL to fill")
+    load.add_argument("--test", metavar="URL", help="the test split, where SOURCE holds only the train split")
+    load.add_argument("--size", type=int, help="resize the shorter side to this many pixels, and crop the centre")
+    load.add_argument(
+        "--classes", metavar="A,B,… | FILE", help="keep these: names, WordNet ids or labels, in this order"
+    )
+    load.add_argument("--limit", metavar="N | TRAIN,TEST", help="keep this many images of a split, evenly spaced")
+    load.set_defaults(run=commands.data_import)
+    text = "counts, classes and sizes of the datasets of a study, or of one folder"
+    show = add("show", help=text, description=text)
+    show.add_argument("place", metavar="CONFIG|FOLDER", help="YAML file of a study, or the folder or URL of a dataset")
+    show.set_defaults(run=commands.data_show)
 
 
 def _of_study(add: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:

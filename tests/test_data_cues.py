@@ -177,6 +177,37 @@ def test_rand_at_a_random_place_knows_nothing_of_the_label() -> None:
     assert torch.equal(with_cue(data, config, "shuffled", "train").images, marked)
 
 
+def test_rand_at_a_class_place_tells_the_class_by_the_place_alone() -> None:
+    """Decided: the place is the class's own, as for pixel, so it carries the label; the noise is the sample's, as ever."""
+    data = grey_set()
+    config = CueConfig(kind="rand", placement="class", size=4)
+    truth, wrong = (with_cue(data, config, name, "test") for name in ("test", "shuffled"))  # type: ignore[arg-type]
+    places, shown = corners(changed(data, truth)), corners(changed(data, wrong))
+    assert len(set(places[:CLASSES])) == CLASSES
+    assert places == corners(changed(data, with_cue(data, CueConfig(placement="class", size=4), "test", "test")))
+    patches = []
+    for k, label in enumerate(data.labels.tolist()):
+        assert places[k] == places[label]
+        assert shown[k] == places[(label - 1) % CLASSES]
+        noise = [
+            marked.images[k, :, top : top + 4, left : left + 4]
+            for marked, (top, left) in ((truth, places[k]), (wrong, shown[k]))
+        ]
+        assert torch.equal(*noise)
+        patches.append(noise[0].numpy().tobytes())
+    assert len(set(patches)) == len(data)
+
+
+@pytest.mark.parametrize("kind", ["pixel", "rand"])
+@pytest.mark.parametrize("placement", ["random", "class"])
+def test_marker_of_a_photograph_sized_image(kind: str, placement: str) -> None:
+    data = grey_set(20, 224)
+    config = CueConfig.model_validate({"kind": kind, "placement": placement})
+    mask = changed(data, with_cue(data, config, "test", "train"))
+    assert (mask.sum((1, 2)) == 28 * 28).all()
+    assert (mask.any(2).sum(1) == 28).all()
+
+
 def test_rand_is_uniform_noise_that_differs_by_pixel_channel_and_sample() -> None:
     data = grey_set(200)
     noise = with_cue(data, CueConfig(kind="rand", size=SIDE), "test", "train").images.double()

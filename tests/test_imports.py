@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "raystitch"
 LEVELS = [
     {"errors"},
-    {"config", "store", "progress"},
+    {"config", "store", "progress", "tarball"},
     {"units"},
     {"plan"},
     {"results", "analysis"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
 from raystitch.config.recipe import TrainConfig
 from raystitch.config.values import (
@@ -27,8 +27,9 @@ class _Part(BaseModel):
 class CueConfig(_Part):
     """A planted shortcut (METHOD §8): a square pasted into each image after augmentation.
 
-    ``pixel`` has one colour per class, ``rand`` is a square of noise that carries no information. ``size`` is the side
-    in pixels; by default 4 per 32 pixels of the image.
+    ``pixel`` has one colour per class, ``rand`` is a square of noise that carries no information. ``placement: class`` gives
+    every class a place of its own, and then the place of a ``rand`` square carries the label, though its noise does not.
+    ``size`` is the side in pixels; by default 4 per 32 pixels of the image.
     """
 
     kind: Literal["pixel", "rand"] = "pixel"
@@ -48,16 +49,24 @@ class DataConfig(_Part):
     """A dataset with a ``train`` and a ``test`` split.
 
     ``digits`` is built in. ``parquet`` reads the Hugging Face layout (an image column and an integer label column);
-    ``folder`` reads one sub-folder per class. ``path`` holds both splits under the usual names; ``train`` and ``test``
-    name them one by one (file, glob or folder, any fsspec URL). ``size`` resizes every image to that side.
+    ``folder`` reads one sub-folder per class; ``webdataset`` reads tar shards, with the index of ``raystitch data import``
+    or without; ``cifar`` reads CIFAR-10 or -100 as distributed. ``path`` holds both splits under the usual names; ``train``
+    and ``test`` name them one by one (file, glob or folder, any fsspec URL). ``size`` resizes every image to that side.
+    ``classes`` keeps some classes, numbered anew in the order of the list: names, WordNet ids, labels, or a text file of
+    these. ``noise`` is made up: ``count`` images of a ``kind`` in each split, and labels drawn from ``classes`` (a number).
     """
 
-    source: Literal["digits", "parquet", "folder"]
+    source: Literal["digits", "noise", "parquet", "folder", "webdataset", "cifar"]
     path: str | None = None
     train: str | None = None
     test: str | None = None
     size: int | None = Field(default=None, ge=4)
     limit: SplitLimit = SplitLimit()
+    classes: StrictInt | StrictStr | tuple[StrictInt | StrictStr, ...] | None = None
+    greyscale: bool = False
+    kind: Literal["uniform", "pink"] = "uniform"
+    count: int = Field(default=1000, ge=1)
+    seed: int = Field(default=0, ge=0)
     cue: Annotated[CueConfig | None, BeforeValidator(lambda v: {"kind": v} if isinstance(v, str) else v)] = None
 
     @model_validator(mode="before")
@@ -67,11 +76,24 @@ class DataConfig(_Part):
 
     @model_validator(mode="after")
     def _has_files(self) -> DataConfig:
-        if self.source == "digits":
+        if self.source in ("digits", "noise"):
             if self.path or self.train or self.test:
-                raise ValueError("source 'digits' is built in and takes no path, train or test")
+                raise ValueError(f"source {self.source!r} is built in and takes no path, train or test")
+        elif self.source == "cifar" and (self.path is None or self.train or self.test):
+            raise ValueError("source 'cifar' needs path, and no train or test: the batches hold both splits")
         elif self.path is None and (self.train is None or self.test is None):
             raise ValueError(f"source {self.source!r} needs either path, or both train and test")
+        return self
+
+    @model_validator(mode="after")
+    def _classes_and_noise(self) -> DataConfig:
+        if self.source == "noise":
+            if self.classes is not None and (not isinstance(self.classes, int) or self.classes < 1):
+                raise ValueError("source 'noise' has no named classes; set classes to their number (10 by default)")
+        elif given := sorted({"kind", "count", "seed"} & self.model_fields_set):
+            raise ValueError(f"{' and '.join(given)} only go with source 'noise', not {self.source!r}")
+        elif isinstance(self.classes, int) or self.classes in ((), ""):
+            raise ValueError("classes is a list of names, WordNet ids or labels, or the path of a text file of these")
         return self
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from raystitch.errors import InputError
 
-Picture = tuple[str, Image.Image]
-"""A name to use in errors (file, or file and row) and the opened, perhaps not yet decoded, image."""
+Picture = tuple[str, Image.Image | NDArray[np.uint8]]
+"""A name to use in errors (file, or file and row) and the image: opened, perhaps not yet decoded; or uint8 (3, H, W)."""
 
 _FAILURES = (
     OSError,
@@ -46,17 +46,21 @@ def square_side(picture: Picture, where: str) -> int:
         InputError: the image is not square.
     """
     name, image = picture
-    if image.width != image.height:
-        problem = f"{name} is {image.width}×{image.height}, not square; set size to resize and crop all images"
+    width, height = _extent(image)
+    if width != height:
+        problem = f"{name} is {width}×{height}, not square; set size to resize and crop all images"
         raise InputError(f"{where}.size", None, problem)
-    return image.width
+    return width
 
 
-def decode_pictures(pictures: Iterable[Picture], count: int, size: int | None, where: str) -> Tensor:
+def decode_pictures(
+    pictures: Iterable[Picture], count: int, size: int | None, where: str, greyscale: bool = False
+) -> Tensor:
     """Decode ``count`` ≥ 1 pictures to uint8 (count, 3, S, S), on as many threads as torch uses.
 
     S is ``size``: the shorter side is resized to it (bilinear, antialiased) and the centre is cropped. Without ``size``
-    S is the side of the first picture, and all must have it.
+    S is the side of the first picture, and all must have it. ``greyscale`` makes the three channels equal: the luma of
+    ITU-R 601.
 
     Raises:
         InputError: a picture is undecodable or deeper than 8 bits, or, without ``size``, not of the common square size.
@@ -66,30 +70,36 @@ def decode_pictures(pictures: Iterable[Picture], count: int, size: int | None, w
     side = size if size is not None else square_side(first, where)
 
     def pixels(picture: Picture) -> NDArray[np.uint8]:
-        return _to_pixels(picture, side, size is not None, where)
+        return _to_pixels(picture, side, size is not None, where, greyscale)
 
     images = torch.empty(count, 3, side, side, dtype=torch.uint8)
     images[0] = torch.from_numpy(pixels(first))
     row = 1
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for chunk in _chunks(stream, 256):
-            for array in pool.map(pixels, chunk):
+            for array in (map if isinstance(chunk[0][1], np.ndarray) else pool.map)(pixels, chunk):  # arrays are cheap
                 images[row] = torch.from_numpy(array)
                 row += 1
     return images
 
 
-def _to_pixels(picture: Picture, side: int, resize: bool, where: str) -> NDArray[np.uint8]:
+def _to_pixels(picture: Picture, side: int, resize: bool, where: str, greyscale: bool) -> NDArray[np.uint8]:
     name, image = picture
+    if not resize and _extent(image) != (side, side):
+        width, height = _extent(image)
+        problem = f"{name} is {width}×{height} but the first image is {side}×{side}; set size to resize all"
+        raise InputError(f"{where}.size", None, problem)
+    if isinstance(image, np.ndarray):
+        if _extent(image) == (side, side) and not greyscale:
+            return image
+        image = Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0)))
     if image.mode.startswith(("I", "F")):
         raise InputError(
             name, None, f"has more than 8 bits per channel (Pillow mode {image.mode}); convert it to 8 bits"
         )
-    if not resize and image.size != (side, side):
-        problem = f"{name} is {image.width}×{image.height} but the first image is {side}×{side}; set size to resize all"
-        raise InputError(f"{where}.size", None, problem)
     try:
         rgb = _fit(image.convert("RGB"), side)
+        rgb = rgb.convert("L").convert("RGB") if greyscale else rgb
     except _FAILURES as error:
         raise _unreadable(name, error) from error
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
@@ -103,6 +113,11 @@ def _fit(image: Image.Image, side: int) -> Image.Image:
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     left, top = (width - side) // 2, (height - side) // 2
     return image.crop((left, top, left + side, top + side))
+
+
+def _extent(image: Image.Image | NDArray[np.uint8]) -> tuple[int, int]:
+    """Width and height in pixels."""
+    return (image.shape[2], image.shape[1]) if isinstance(image, np.ndarray) else image.size
 
 
 def _chunks(stream: Iterator[Picture], size: int) -> Iterator[list[Picture]]:

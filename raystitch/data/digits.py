@@ -34,6 +34,14 @@ class DigitsSource:
         labels = self._arrays[1]
         return labels[split_rows(labels, split)]
 
+    def class_names(self) -> Sequence[Sequence[str]]:
+        """The digits."""
+        return tuple((str(digit),) for digit in range(10))
+
+    def blocks(self, split: Split) -> NDArray[np.int64]:
+        """Every row by itself."""
+        return np.arange(len(self.labels(split)), dtype=np.int64)
+
     def pictures(self, split: Split, rows: Sequence[int]) -> Iterator[Picture]:
         """The images at ``rows`` of a split."""
         images, labels = self._arrays

@@ -17,19 +17,25 @@ SPLIT_NAMES: Mapping[Split, tuple[str, ...]] = {"train": ("train",), "test": ("t
 """File prefixes and folder names of a split, the first found wins."""
 
 
-def find_parquet(config: DataConfig, split: Split, where: str, options: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """File system and sorted paths of a split's Parquet files.
+def find_files(
+    config: DataConfig, split: Split, where: str, options: Mapping[str, Any], suffix: str
+) -> tuple[Any, list[str]]:
+    """File system and sorted paths of a split's files with a suffix, such as ``.parquet``.
+
+    A URL with a numeric range, ``train-{0000..0031}.tar``, names the files without listing a folder.
 
     Raises:
         InputError: the URL cannot be opened, or there are none.
     """
     field, url, fs, path = _locate(config, split, where, options)
     if field == "path":
-        files = _named_files(fs, path, split)
-        missing = f"no Parquet files of the {split} split here: expected {split}-*.parquet or a sub-folder {split}/"
+        files = named_files(fs, path, split, suffix)
+        missing = f"no {suffix} files of the {split} split here: expected {split}-*{suffix} or a sub-folder {split}/"
+    elif ".." in path and (expanded := expand_range(path)) != [path]:
+        return fs, expanded
     elif fs.isdir(path):
-        files = _named_files(fs, path, split) or _parquet_in(fs, path)
-        missing = "this folder has no .parquet files"
+        files = named_files(fs, path, split, suffix) or _files_in(fs, path, suffix)
+        missing = f"this folder has no {suffix} files"
     else:
         files = [path] if fs.isfile(path) else sorted(fs.glob(path))
         missing = "no such file"
@@ -53,6 +59,26 @@ def find_class_root(config: DataConfig, split: Split, where: str, options: Mappi
     raise InputError(f"{where}.{field}", url, problem)
 
 
+def expand_range(path: str) -> list[str]:
+    """``a-{08..10}.tar`` → a-08.tar, a-09.tar, a-10.tar; a path without a range as it is."""
+    match = re.search(r"\{(\d+)\.\.(\d+)\}", path)
+    if match is None:
+        return [path]
+    first, last = match.groups()
+    numbers = (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
+    return [path[: match.start()] + number + path[match.end() :] for number in numbers]
+
+
+def named_files(fs: Any, folder: str, split: Split, suffix: str) -> list[str]:
+    """Files called after the split, or its sub-folder, in ``folder`` or ``folder/data`` (the hub's layout)."""
+    for name in SPLIT_NAMES[split]:
+        for place in (folder, f"{folder}/data"):
+            found = [f for f in _files_in(fs, place, suffix) if re.match(rf"{name}(?![a-zA-Z])", posixpath.basename(f))]
+            if found := found or _files_in(fs, f"{place}/{name}", suffix):
+                return found
+    return []
+
+
 def _locate(config: DataConfig, split: Split, where: str, options: Mapping[str, Any]) -> tuple[str, str, Any, str]:
     """Config field that names a split, its URL, file system and path; checks that a ``path`` is a folder."""
     own = config.train if split == "train" else config.test
@@ -67,17 +93,7 @@ def _locate(config: DataConfig, split: Split, where: str, options: Mapping[str, 
     return field, url, fs, path
 
 
-def _named_files(fs: Any, folder: str, split: Split) -> list[str]:
-    """Files called after the split, or its sub-folder, in ``folder`` or ``folder/data`` (the hub's layout)."""
-    for name in SPLIT_NAMES[split]:
-        for place in (folder, f"{folder}/data"):
-            found = [f for f in _parquet_in(fs, place) if re.match(rf"{name}(?![a-zA-Z])", posixpath.basename(f))]
-            if found := found or _parquet_in(fs, f"{place}/{name}"):
-                return found
-    return []
-
-
-def _parquet_in(fs: Any, folder: str) -> list[str]:
+def _files_in(fs: Any, folder: str, suffix: str) -> list[str]:
     if not fs.isdir(folder):
         return []
-    return sorted(name for name in fs.ls(folder, detail=False) if name.endswith(".parquet"))
+    return sorted(name for name in fs.ls(folder, detail=False) if name.endswith(suffix))

@@ -50,6 +50,14 @@ class FolderSource:
         number = {name: index for index, name in enumerate(self.trees["train"].classes)}
         return np.array([number[path.partition("/")[0]] for path in self.trees[split].files], dtype=np.int64)
 
+    def class_names(self) -> Sequence[Sequence[str]]:
+        """Names of the train split's folders."""
+        return tuple((name,) for name in self.trees["train"].classes)
+
+    def blocks(self, split: Split) -> NDArray[np.int64]:
+        """Every file by itself."""
+        return np.arange(len(self.trees[split].files), dtype=np.int64)
+
     def pictures(self, split: Split, rows: Sequence[int]) -> Iterator[Picture]:
         """The images at ``rows`` of a split."""
         tree = self.trees[split]

@@ -7,55 +7,53 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from raystitch.config import DataConfig
-from raystitch.data.decode import Picture, decode_pictures, square_side
+from raystitch.data.cifar import open_cifar
+from raystitch.data.classes import choose_classes
+from raystitch.data.decode import decode_pictures, square_side
 from raystitch.data.digits import DigitsSource
 from raystitch.data.folder import open_folder
 from raystitch.data.imageset import ImageSet, Split, evenly_spaced
+from raystitch.data.noise import DEFAULT_SIDE, NoiseSource
 from raystitch.data.parquet import open_parquet
+from raystitch.data.source import Source
+from raystitch.data.webdataset import open_webdataset
 from raystitch.errors import InputError
 
-_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+_READERS: Mapping[str, Callable[[DataConfig, str, Mapping[str, Any]], Source]] = {
+    "parquet": open_parquet,
+    "folder": open_folder,
+    "webdataset": open_webdataset,
+}
+_NOISE_CLASSES = 10
 
 
-class Source(Protocol):
-    """Two splits of labelled pictures, numbered by row."""
+def open_source(config: DataConfig, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS) -> Source:
+    """Find the files of a dataset without decoding any image, and keep the classes that the config lists.
 
-    @property
-    def num_classes(self) -> int:
-        """Classes of the dataset."""
-        ...
-
-    def labels(self, split: Split) -> NDArray[np.int64]:
-        """Labels of all rows."""
-        ...
-
-    def pictures(self, split: Split, rows: Sequence[int]) -> Iterator[Picture]:
-        """The pictures at ascending rows."""
-        ...
-
-    def identity(self, split: Split) -> str:
-        """Text that changes when the split's content does."""
-        ...
-
-
-def open_source(config: DataConfig, where: str, storage_options: Mapping[str, Any] = _NO_OPTIONS) -> Source:
-    """Find the files of a dataset without decoding any image; raises InputError where they are missing or malformed."""
-    if config.source == "digits":
-        return DigitsSource()
-    return (open_parquet if config.source == "parquet" else open_folder)(config, where, storage_options)
+    Raises:
+        InputError: files are missing or malformed, or the class list does not fit them.
+    """
+    if config.source == "noise":
+        classes = config.classes if isinstance(config.classes, int) else _NOISE_CLASSES
+        return NoiseSource(config.kind, config.count, config.size or DEFAULT_SIDE, classes, config.seed)
+    whole = _open_whole(config, where, storage_options)
+    if config.classes is None or isinstance(config.classes, int):
+        return whole
+    return choose_classes(whole, config.classes, where, storage_options)
 
 
 def load_images(
-    config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = _NO_OPTIONS
+    config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS
 ) -> ImageSet:
     """Read a split: decoded, resized to ``config.size``, limited to evenly spaced rows, without any cue.
 
@@ -73,13 +71,14 @@ def load_images(
     """
     source = open_source(config, where, storage_options)
     labels = source.labels(split)
-    rows = _rows(config, split, where, len(labels))
-    images = decode_pictures(source.pictures(split, rows.tolist()), len(rows), config.size, where)
+    rows = chosen_rows(config, split, where, len(labels))
+    pictures = source.pictures(split, rows.tolist())
+    images = decode_pictures(pictures, len(rows), config.size, where, config.greyscale)
     return ImageSet(images, torch.from_numpy(labels[rows]), source.num_classes)
 
 
-def num_classes(config: DataConfig, where: str, storage_options: Mapping[str, Any] = _NO_OPTIONS) -> int:
-    """Number of classes C, from both splits' labels (Parquet) or the train split's folders; decodes nothing.
+def num_classes(config: DataConfig, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS) -> int:
+    """Number of classes C: of the class list, else from both splits' labels, the index or the folders; decodes nothing.
 
     Raises:
         InputError: as :func:`load_images`, for missing or malformed files.
@@ -87,17 +86,17 @@ def num_classes(config: DataConfig, where: str, storage_options: Mapping[str, An
     return open_source(config, where, storage_options).num_classes
 
 
-def count(config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = _NO_OPTIONS) -> int:
+def count(config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS) -> int:
     """Number of images N that :func:`load_images` returns, after the limit; decodes nothing.
 
     Raises:
         InputError: files are missing, malformed or empty.
     """
     source = open_source(config, where, storage_options)
-    return len(_rows(config, split, where, len(source.labels(split))))
+    return len(chosen_rows(config, split, where, len(source.labels(split))))
 
 
-def image_size(config: DataConfig, where: str, storage_options: Mapping[str, Any] = _NO_OPTIONS) -> int:
+def image_size(config: DataConfig, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS) -> int:
     """Side S of the images that :func:`load_images` returns: ``config.size``, else read from the first train image.
 
     Raises:
@@ -105,31 +104,53 @@ def image_size(config: DataConfig, where: str, storage_options: Mapping[str, Any
     """
     if config.size is not None:
         return config.size
-    source = open_source(config, where, storage_options)
-    first = _rows(config, "train", where, len(source.labels("train")))[:1]
-    return square_side(next(source.pictures("train", first.tolist())), where)
+    return first_side(open_source(config, where, storage_options), config, "train", where)
 
 
-def fingerprint(config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = _NO_OPTIONS) -> str:
+def first_side(source: Source, config: DataConfig, split: Split, where: str) -> int:
+    """Side of the images of a split: ``config.size``, else that of the first one."""
+    if config.size is not None:
+        return config.size
+    first = chosen_rows(config, split, where, len(source.labels(split)))[:1]
+    return square_side(next(source.pictures(split, first.tolist())), where)
+
+
+def fingerprint(config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS) -> str:
     """SHA-256 (64 hex digits) of what determines :func:`load_images`: content, classes, size, rows; decodes nothing.
 
-    Content is the bytes of Parquet files, and names and sizes of files in folders. Where the files lie does not count.
+    Content is the bytes of Parquet files and indexed shards, the pixels of CIFAR, and names and sizes of files in folders
+    or of entries in shards without an index. Where the files lie does not count.
 
     Raises:
         InputError: files are missing, malformed or empty.
     """
     source = open_source(config, where, storage_options)
-    facts = {
+    facts: dict[str, Any] = {
         "source": config.source,
         "content": source.identity(split),
         "classes": source.num_classes,
         "size": config.size,
-        "rows": len(_rows(config, split, where, len(source.labels(split)))),
+        "rows": len(chosen_rows(config, split, where, len(source.labels(split)))),
     }
+    if config.greyscale:
+        facts["greyscale"] = True
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _rows(config: DataConfig, split: Split, where: str, total: int) -> NDArray[np.int64]:
+def chosen_rows(config: DataConfig, split: Split, where: str, total: int) -> NDArray[np.int64]:
+    """Ascending rows of a source that the config's limit leaves.
+
+    Raises:
+        InputError: the split is empty.
+    """
     if total == 0:
         raise InputError(where, None, f"the {split} split has no images")
     return evenly_spaced(total, config.limit.train if split == "train" else config.limit.test)
+
+
+def _open_whole(config: DataConfig, where: str, options: Mapping[str, Any]) -> Source:
+    if config.source == "digits":
+        return DigitsSource()
+    if config.source == "cifar":
+        return open_cifar(config.path or "", where, options)
+    return _READERS[config.source](config, where, options)

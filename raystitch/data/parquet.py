@@ -1,8 +1,13 @@
-"""Image sets in the Hugging Face hub's Parquet layout: a struct column with ``bytes``, and an integer label column."""
+"""Image sets in the Hugging Face hub's Parquet layout: a struct column with ``bytes``, and an integer label column.
+
+Classes are named by the hub's metadata, where the files have it, and by the WordNet ids with which images' paths may begin.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,21 +19,24 @@ from numpy.typing import NDArray
 
 from raystitch.config import DataConfig
 from raystitch.data.decode import Picture, open_picture
-from raystitch.data.files import find_parquet
+from raystitch.data.files import find_files
 from raystitch.data.imageset import Split
 from raystitch.errors import InputError
 
 _LABEL_NAMES = ("label", "labels", "fine_label")
+_WORDNET = re.compile(r"n\d{8}(?!\d)")
 
 
 @dataclass(frozen=True)
 class _Table:
-    """One Parquet file: where it is, the name of its image column, and all its labels."""
+    """One Parquet file: where it is, its image column, all its labels, rows of each row group, names of its classes."""
 
     fs: Any
     path: str
     image_column: str
     labels: NDArray[np.int64]
+    groups: tuple[int, ...]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,21 @@ class ParquetSource:
     def labels(self, split: Split) -> NDArray[np.int64]:
         """Labels int64 of all rows of a split: its files in the order of their names."""
         return np.concatenate([table.labels for table in self.tables[split]])
+
+    def class_names(self) -> Sequence[Sequence[str]]:
+        """The hub's names, each also by its synonyms (``tench, Tinca tinca``), and WordNet ids from the images' paths."""
+        names: list[dict[str, None]] = [{} for _ in range(self.num_classes)]
+        for table in self.tables["train"]:
+            for known, name in zip(names, table.names, strict=False):
+                known.update(dict.fromkeys([name, *name.split(", ")]))
+            for label, wordnet in _wordnet_ids(table):
+                names[label][wordnet] = None
+        return tuple(tuple(known) for known in names)
+
+    def blocks(self, split: Split) -> NDArray[np.int64]:
+        """Row groups."""
+        sizes = [rows for table in self.tables[split] for rows in table.groups if rows]
+        return np.cumsum([0, *sizes[:-1]], dtype=np.int64)
 
     def pictures(self, split: Split, rows: Sequence[int]) -> Iterator[Picture]:
         """The images at ascending ``rows`` of a split; only row groups that hold some are read."""
@@ -75,7 +98,7 @@ def open_parquet(config: DataConfig, where: str, options: Mapping[str, Any]) -> 
     """
     tables: dict[Split, list[_Table]] = {}
     for split in ("train", "test"):
-        fs, files = find_parquet(config, split, where, options)
+        fs, files = find_files(config, split, where, options, ".parquet")
         tables[split] = [_open_table(fs, path) for path in files]
     return ParquetSource(tables)
 
@@ -86,6 +109,7 @@ def _open_table(fs: Any, path: str) -> _Table:
             file = pq.ParquetFile(stream)
             image, label = _columns(file.schema_arrow, path)
             column = file.read(columns=[label]).column(label)
+            groups = tuple(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
         except pa.ArrowException as error:
             raise InputError(path, None, f"is not a readable Parquet file: {error}") from error
     if column.null_count:
@@ -94,7 +118,7 @@ def _open_table(fs: Any, path: str) -> _Table:
     if len(labels) and labels.min() < 0:
         problem = f"column {label!r} has negative labels (hidden test labels?); choose a split whose labels are known"
         raise InputError(path, int(labels.min()), problem)
-    return _Table(fs, path, image, labels)
+    return _Table(fs, path, image, labels, groups, _hub_names(file.schema_arrow.metadata, label))
 
 
 def _columns(schema: Any, path: str) -> tuple[str, str]:
@@ -107,6 +131,27 @@ def _columns(schema: Any, path: str) -> tuple[str, str]:
     if not labels:
         raise InputError(path, schema.names, "has no label column: expected a column of integers such as 'label'")
     return images[0], labels[0]
+
+
+def _hub_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:
+    """Class names in what the hub's ``datasets`` library writes beside a schema; empty where there are none."""
+    try:
+        facts = json.loads((metadata or {})[b"huggingface"])
+        names = facts["info"]["features"][column]["names"]
+    except (KeyError, TypeError, ValueError):
+        return ()
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def _wordnet_ids(table: _Table) -> set[tuple[int, str]]:
+    """Label and WordNet id of the images whose paths begin with one."""
+    with table.fs.open(table.path, "rb") as stream:
+        file = pq.ParquetFile(stream)
+        if file.schema_arrow.field(table.image_column).type.get_field_index("path") < 0:
+            return set()
+        cells = file.read(columns=[f"{table.image_column}.path"]).column(0).to_pylist()
+    begins = (_WORDNET.match((cell or {}).get("path") or "") for cell in cells)
+    return {(int(label), match[0]) for label, match in zip(table.labels, begins, strict=True) if match}
 
 
 def _pictures_in(table: _Table, rows: NDArray[np.int64]) -> Iterator[Picture]:

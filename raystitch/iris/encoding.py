@@ -7,9 +7,7 @@ Each WebDataset sample packs up to 256 images. Its key is the zero-padded datase
 
 from __future__ import annotations
 
-import io
 import re
-import tarfile
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raystitch import tarball
 from raystitch.errors import InputError
 from raystitch.iris.shard import Shard
 
@@ -36,13 +35,7 @@ _WHERE = "IRI shard"
 
 def encode_shard(shard: Shard) -> bytes:
     """The shard as an uncompressed tar; equal shards give equal bytes."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for first in range(0, len(shard), IMAGES_PER_SAMPLE):
-            part = slice(first, first + IMAGES_PER_SAMPLE)
-            for name in _FIELDS:
-                _add(tar, f"{shard.index[first]:012d}.{name}.npy", getattr(shard, name)[part])
-    return buffer.getvalue()
+    return tarball.pack(_encoded(shard))
 
 
 def decode_shard(data: bytes) -> Shard:
@@ -53,7 +46,7 @@ def decode_shard(data: bytes) -> Shard:
             link, a pickled or damaged array, a wrong dtype, arrays of different lengths, a missing entry.
     """
     samples: dict[str, dict[str, npt.NDArray[Any]]] = {}
-    for name, content in _entries(data):
+    for name, content in tarball.unpack(data, _WHERE):
         match = _ENTRY.fullmatch(name)
         if match is None:
             raise InputError(_WHERE, name, "is not the name of an entry of an IRI shard")
@@ -71,34 +64,15 @@ def decode_shard(data: bytes) -> Shard:
         raise InputError(_WHERE, None, f"its samples do not fit together: {error}") from error
 
 
-def _add(tar: tarfile.TarFile, name: str, values: npt.NDArray[Any]) -> None:
-    content = io.BytesIO()
-    np.save(content, np.ascontiguousarray(values), allow_pickle=False)
-    member = tarfile.TarInfo(name)  # its defaults are mtime 0 and owner 0
-    member.size, member.mode = content.tell(), 0o444
-    content.seek(0)
-    tar.addfile(member, content)
-
-
-def _entries(data: bytes) -> Iterator[tuple[str, bytes]]:
-    if len(data) % tarfile.BLOCKSIZE or data[-2 * tarfile.BLOCKSIZE :].strip(b"\0"):
-        raise InputError(_WHERE, None, "is not a whole tar file: the end mark is missing")
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
-            for member in tar:
-                stream = tar.extractfile(member) if member.isreg() else None
-                if stream is None:
-                    raise InputError(_WHERE, member.name, "is not a plain file")
-                yield member.name, stream.read()
-    except (tarfile.TarError, EOFError) as error:
-        raise InputError(_WHERE, None, f"is not a whole tar file: {error}") from error
+def _encoded(shard: Shard) -> Iterator[tuple[str, bytes]]:
+    for first in range(0, len(shard), IMAGES_PER_SAMPLE):
+        part = slice(first, first + IMAGES_PER_SAMPLE)
+        for name in _FIELDS:
+            yield f"{shard.index[first]:012d}.{name}.npy", tarball.npy_bytes(getattr(shard, name)[part])
 
 
 def _array(name: str, field: str, content: bytes) -> npt.NDArray[Any]:
-    try:
-        values: npt.NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise InputError(_WHERE, name, f"is not a plain npy array: {error}") from error
+    values = tarball.read_npy(content, _WHERE, name)
     if str(values.dtype) not in _DTYPES[field] or values.ndim != (4 if field == "images" else 1):
         raise InputError(_WHERE, name, f"has dtype {values.dtype} and shape {values.shape}, not those of {field}")
     return values

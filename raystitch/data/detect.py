@@ -1,0 +1,65 @@
+"""What kind of dataset lies at a path or URL, told by its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import fsspec
+
+from raystitch.config import DataConfig
+from raystitch.data.cifar import find_cifar
+from raystitch.data.files import named_files
+from raystitch.data.load import NO_OPTIONS
+from raystitch.data.shards import INDEX_NAME
+from raystitch.errors import InputError
+
+
+def detect(
+    url: str, where: str, test: str | None = None, storage_options: Mapping[str, Any] = NO_OPTIONS, **fields: Any
+) -> DataConfig:
+    """The config of the dataset at ``url``: shards, CIFAR batches, Parquet, or one folder per class.
+
+    Args:
+        url: the folder of both splits, or CIFAR's ``.tar.gz``; with ``test`` only the train split's files or folder.
+        where: what to call it in errors.
+        test: the test split's files or folder.
+        storage_options: passed to fsspec.
+        fields: further fields of the config.
+
+    Raises:
+        InputError: there is nothing at ``url``.
+    """
+    place = {"path": url} if test is None else {"train": url, "test": test}
+    return DataConfig.model_validate(
+        {"source": _kind(url, where, test is not None, storage_options), **place, **fields}
+    )
+
+
+def _kind(url: str, where: str, one_split: bool, options: Mapping[str, Any]) -> str:
+    if not one_split and _is_cifar(url, options):
+        return "cifar"
+    for suffix, kind in ((".parquet", "parquet"), (".tar", "webdataset")):
+        if url.endswith(suffix):
+            return kind
+    try:
+        fs, root = fsspec.core.url_to_fs(url, **options)
+    except (ValueError, ImportError) as error:
+        raise InputError(where, url, f"cannot be opened: {error}") from error
+    if not fs.isdir(root):
+        raise InputError(where, url, "no such folder")
+    if fs.isfile(f"{str(root).rstrip('/')}/{INDEX_NAME}"):
+        return "webdataset"
+    for suffix, kind in ((".parquet", "parquet"), (".tar", "webdataset")):
+        if named_files(fs, root, "train", suffix) or (one_split and fs.glob(f"{root}/*{suffix}")):
+            return kind
+    return "folder"
+
+
+def _is_cifar(url: str, options: Mapping[str, Any]) -> bool:
+    if url.endswith((".tar.gz", ".tgz")):
+        return True
+    try:
+        return find_cifar(url, options) is not None
+    except (OSError, ValueError, ImportError):
+        return False
