@@ -5,6 +5,7 @@ Every object is frozen and validated at the door, so the rest of the package tru
 """
 
 from raystitch.config.load import expand_refs, load_config, parse_config
+from raystitch.config.objective import EXACT, Objective, Term, canonical_objective, objective_terms, why_not_exact
 from raystitch.config.schema import (
     CueConfig,
     DataConfig,
@@ -16,12 +17,14 @@ from raystitch.config.schema import (
     ResourcesConfig,
     SettingConfig,
     SplitLimit,
+    StitchConfig,
     StudyConfig,
     TrainConfig,
 )
-from raystitch.config.values import NORMALISATIONS, Arm, EvalSet, Objective, Protocol
+from raystitch.config.values import NORMALISATIONS, Arm, EvalSet, Protocol
 
 __all__ = [
+    "EXACT",
     "NORMALISATIONS",
     "Arm",
     "CueConfig",
@@ -37,9 +40,14 @@ __all__ = [
     "ResourcesConfig",
     "SettingConfig",
     "SplitLimit",
+    "StitchConfig",
     "StudyConfig",
+    "Term",
     "TrainConfig",
+    "canonical_objective",
     "expand_refs",
     "load_config",
+    "objective_terms",
     "parse_config",
+    "why_not_exact",
 ]
