@@ -15,13 +15,13 @@ from typing import cast
 import fsspec
 
 from raystitch import data, nets
-from raystitch.config import ModelConfig, StudyConfig, expand_refs
+from raystitch.config import EXACT, ModelConfig, StudyConfig, expand_refs
 from raystitch.cost import segment_flops
 from raystitch.errors import InputError
 from raystitch.nets import NormalisedNet
 from raystitch.nets.head import find_classifier
 from raystitch.plan import Catalogue, DataFacts, ModelFacts, pair_points
-from raystitch.stitching import make_stitch
+from raystitch.stitching import check_exact, make_stitch
 
 
 def inspect(config: StudyConfig) -> Catalogue:
@@ -166,7 +166,11 @@ def _check_stitches(config: StudyConfig, catalogue: Catalogue, front: str, end: 
     f, g = (cast("tuple[nets.Point, ...]", catalogue.models[name].points) for name in (front, end))
     for i, j in pair_points(config, setting, len(f), len(g)):
         try:
-            make_stitch(f[i - 1], g[j - 1])
+            stitch = make_stitch(f[i - 1], g[j - 1], config=config.fit.stitch)
+            if EXACT in config.objectives:
+                check_exact(
+                    stitch, config.fit.stitch.kind, moving=False
+                )  # protocol and arms are checked with the config
         except InputError as error:
             ends = f"front {front!r} point {i} ({f[i - 1].module}) → end {end!r} point {j} ({g[j - 1].module})"
             raise InputError(f"settings.{setting}: {ends}", error.value, error.problem) from error

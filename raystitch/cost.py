@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from raystitch.config import StudyConfig, TrainConfig
 from raystitch.nets import CutNet
 from raystitch.plan import Catalogue, Plan
+from raystitch.stitching import reach
 from raystitch.units import FitUnit, IriUnit, ModelUnit
 
 
@@ -86,7 +87,6 @@ class Estimator:
         return images * (self._flops(unit.front.name, 0, unit.front_point) + self._whole(unit.end.name))
 
     def _fit(self, unit: FitUnit) -> float:
-        last = len(self._reach[unit.end.name]) - 1
-        stop = {"dm": unit.end_point, "fula": last - 1}.get(unit.objective, last)
+        stop = reach(unit.objective, unit.end_point, len(self._reach[unit.end.name]) - 2)
         images = self._catalogue.data[unit.data].train_count
         return 2 * self._config.fit.epochs * images * self._flops(unit.end.name, unit.end_point, stop)

@@ -173,6 +173,7 @@ class Bench:
         return {
             "unit": unit.id,
             "objective": unit.objective,
+            "stitch": "none" if unit.objective == "none" else str(self.config.fit.stitch),
             "arm": unit.arm,
             "seed": unit.seed,
             "eval_set": eval_set,

@@ -11,7 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from raystitch.config import Arm, CueConfig, EvalSet, IriConfig, SettingConfig, StudyConfig, expand_refs
+from raystitch.config import (
+    EXACT,
+    Arm,
+    CueConfig,
+    EvalSet,
+    FitConfig,
+    IriConfig,
+    SettingConfig,
+    StudyConfig,
+    expand_refs,
+)
 from raystitch.errors import InputError
 from raystitch.units import FitUnit, IriUnit, ModelUnit, Unit, unit_id
 
@@ -229,13 +239,14 @@ class _Planner:
             "end_modules": [point.module for point in self._points(end)[j - 1 :]],
             "data": data_spec(self.config, self.catalogue, data),
             "eval": sorted(evals),
-            "fit": self.config.fit.model_dump(mode="json"),
+            "fit": _fit_spec(self.config.fit),
             "regime": "augmented, batch statistics" if moving else "plain, frozen",
             "seed": seed,
         }
         group = unit_id(spec)
         for objective in self.config.objectives:
-            unit = unit_id({**spec, "objective": objective})
+            own = {"fit": _exact_spec(self.config.fit)} if objective == EXACT else {}
+            unit = unit_id({**spec, **own, "objective": objective})
             yield FitUnit(unit, group, front, end, i, j, objective, arm, seed, data, evals, iris)
 
     def _unstitched(
@@ -258,6 +269,20 @@ class _Planner:
 
 def _iri_spec(iri: IriConfig) -> dict[str, Any]:
     return {**iri.model_dump(mode="json", exclude={"lr"}), "step_size": iri.step_size}
+
+
+def _fit_spec(fit: FitConfig) -> dict[str, Any]:
+    """The recipe; an affine stitch, the method's, goes without saying."""
+    return {**fit.model_dump(mode="json", exclude={"stitch"}), **_stitch_spec(fit)}
+
+
+def _exact_spec(fit: FitConfig) -> dict[str, Any]:
+    """What a solution depends on that is not trained: the batch only by rounding."""
+    return {"batch": fit.batch, **_stitch_spec(fit)}
+
+
+def _stitch_spec(fit: FitConfig) -> dict[str, Any]:
+    return {} if fit.stitch.kind == "affine" else {"stitch": fit.stitch.model_dump(mode="json", exclude_none=True)}
 
 
 def _cue_spec(cue: CueConfig | None) -> dict[str, Any] | None:

@@ -9,13 +9,14 @@ Columns of the table, beside the names of the study:
 
 ======================  =============================================================================================
 ``unit``                id of the fit; its file is ``fits/<unit>.parquet``
-``objective``           hlm, slm, dm, fula; none for an unstitched end of a curve
+``objective``           hlm, slm, dm, fula, dm_exact, a sum such as 0.5*fula@2+slm; none for an unstitched end
+``stitch``              affine, identity, low_rank:8, mlp:64; none for an unstitched end
 ``arm``                 real, iri; none for an unstitched end
 ``agreement`` …         percent for agreement*, top*; METHOD §7. ``kappa``, ``kappa_soft``: at most 1. ``loss`` in nats
 ``agreement_low`` …     bounds of the 95 % bootstrap interval over the evaluation samples, ``_low`` and ``_high`` of each metric
 ``match_error``         relative Frobenius error at the stitch on the evaluation set; ``match_error_later`` at each later point
 ``iri_r_median``        residual r of the IRIs that the stitch was trained on, as stored; ``iri_r_p90`` its 90th percentile
-``stitch_rank``         singular values of T above 1e-3 of the largest; ``stitch_condition`` largest over smallest
+``stitch_rank``         singular values of T above 1e-3 of the largest; ``stitch_condition`` largest over smallest; null of mlp
 ``init_rank``           the same two of the activations from which the least-squares start was solved
 ``wall_s``              seconds spent on the fit itself (the passes shared by a group are split evenly)
 ======================  =============================================================================================
@@ -49,6 +50,7 @@ MEASURED = pa.schema(
     [
         ("unit", pa.string()),
         ("objective", pa.string()),
+        ("stitch", pa.string()),
         ("arm", pa.string()),
         ("seed", pa.int64()),
         ("eval_set", pa.string()),

@@ -165,7 +165,9 @@ def test_training_is_adam_with_decay_on_weight_and_bias():
     with torch.no_grad():
         x = front.run(data.images.float() / 255, 0, 1).double().numpy()
         y = end.run(data.images.float() / 255, 0, 1).double().numpy()
-    theta = np.concatenate([stitch.matrix.double().numpy(), stitch.bias.detach().double().numpy()[:, None]], axis=1)
+    theta = np.concatenate(
+        [stitch.matrix.double().numpy(), stitch.channels.bias.detach().double().numpy()[:, None]], axis=1
+    )
     m, v, step, order = np.zeros_like(theta), np.zeros_like(theta), 0, torch.Generator().manual_seed(3)
     for epoch in range(4):
         rate = 0.05 * (1, 1, 0.1, 0.01)[epoch]
@@ -176,7 +178,7 @@ def test_training_is_adam_with_decay_on_weight_and_bias():
             m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
             theta = theta - rate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
     np.testing.assert_allclose(fitted.stitch.matrix.numpy(), theta[:, :-1], atol=1e-5)
-    np.testing.assert_allclose(fitted.stitch.bias.numpy(), theta[:, -1], atol=1e-5)
+    np.testing.assert_allclose(fitted.stitch.channels.bias.numpy(), theta[:, -1], atol=1e-5)
 
 
 def test_training_lowers_every_loss():

@@ -53,8 +53,8 @@ def test_pinv_predicts_what_least_squares_predicts(case):
     y = relu_rows(len(x), 7, seed=1)
     stitch = vectors(x.shape[1], 7)
     initialise(stitch, "pinv", x, y, seed=0)
-    assert torch.isfinite(stitch.weight).all()
-    assert torch.equal(stitch.bias, torch.zeros(7))
+    assert torch.isfinite(stitch.channels.weight).all()
+    assert torch.equal(stitch.channels.bias, torch.zeros(7))
     assert match_loss(stitch(x), least_squares(x, y)) < (1e-3 if case == "nearly dead channel" else 1e-5)
 
 
@@ -142,7 +142,7 @@ def test_identity_is_as_much_of_it_as_fits(width_in, width_out):
     stitch = vectors(width_in, width_out)
     initialise(stitch, "identity", torch.rand(20, width_in), None, seed=0)
     assert torch.equal(stitch.matrix, torch.eye(width_out, width_in))
-    assert not stitch.bias.any()
+    assert not stitch.channels.bias.any()
 
 
 def test_representations_that_are_not_finite_are_named():

@@ -81,7 +81,7 @@ def test_evaluation_uses_the_moved_statistics(values):
     fitted = fit_one_step(values, "hlm", tiny_net(0.5, 2.0), tiny_net(-1.0, 3.0))
     first, second, head = fitted.front.segments[0][1], *fitted.end.segments[1]
     z = (values - first.running_mean) / (first.running_var + 1e-5).sqrt()
-    z = z @ fitted.stitch.matrix.T + fitted.stitch.bias
+    z = z @ fitted.stitch.matrix.T + fitted.stitch.channels.bias
     expected = head((z - second.running_mean) / (second.running_var + 1e-5).sqrt())
     torch.testing.assert_close(fitted.logits(values[:, :, None, None].expand(-1, -1, 8, 8)), expected)
 

@@ -38,9 +38,9 @@ def test_conv_resizes_and_then_maps_channels():
     z = torch.randn(2, 3, 8, 8)
     small = F.interpolate(z, (4, 4), mode="bilinear", align_corners=False)
     assert torch.equal(stitch.resize(z), small)
-    expected = torch.einsum("oi,bihw->bohw", stitch.matrix, small) + stitch.bias[:, None, None]
+    expected = torch.einsum("oi,bihw->bohw", stitch.matrix, small) + stitch.channels.bias[:, None, None]
     torch.testing.assert_close(stitch(z), expected)
-    assert torch.equal(stitch(z), stitch.apply_affine(stitch.resize(z)))
+    assert torch.equal(stitch(z), stitch.apply_trainable(stitch.resize(z)))
 
 
 def test_equal_sizes_are_not_resized():
@@ -52,7 +52,7 @@ def test_equal_sizes_are_not_resized():
 def test_tokens_and_vectors_share_one_linear_map(make, lead):
     stitch = filled(make_stitch(make(*lead, 3), make(*lead, 5)))
     z = torch.randn(2, *lead, 3)
-    torch.testing.assert_close(stitch(z), z @ stitch.matrix.T + stitch.bias)
+    torch.testing.assert_close(stitch(z), z @ stitch.matrix.T + stitch.channels.bias)
 
 
 def test_rows_are_what_the_matrix_acts_on():
@@ -61,16 +61,15 @@ def test_rows_are_what_the_matrix_acts_on():
         (filled(make_stitch(token(7, 3), token(7, 5))), torch.randn(2, 7, 3)),
         (filled(make_stitch(vector(3), vector(5))), torch.randn(2, 3)),
     ):
-        torch.testing.assert_close(stitch.rows(stitch(z)), stitch.rows(z) @ stitch.matrix.T + stitch.bias)
+        torch.testing.assert_close(stitch.rows(stitch(z)), stitch.rows(z) @ stitch.matrix.T + stitch.channels.bias)
 
 
 @pytest.mark.parametrize(
     ("front", "end", "said"),
     [
-        (conv(3, 4, 4), vector(3), "a conv point cannot be stitched to a vector point"),
-        (vector(3), token(4, 3), "a vector point cannot be stitched to a token point"),
-        (token(64, 3), token(65, 3), "the front's tokens (64) are not the end's (65)"),
-        (token(8, 8, 3), token(64, 3), "the front's tokens (8×8 = 64) are not the end's (64)"),
+        (token(35, 3), token(64, 3), "35 tokens without a grid cannot be brought to 8×8 patches"),
+        (conv(3, 4, 4), token(35, 3), "4×4 patches cannot be brought to 35 tokens without a grid"),
+        (token(65, 3), token(35, 3), "1 prefix tokens and 8×8 patches cannot be brought to 35 tokens without a grid"),
     ],
 )
 def test_impossible_pairs_are_refused_in_one_line(front, end, said):
@@ -89,7 +88,7 @@ def test_rank_and_condition_of_a_constructed_matrix(shape, values):
     np.fill_diagonal(core, values)
     stitch = make_stitch(vector(shape[1]), vector(shape[0]))
     with torch.no_grad():
-        stitch.weight.copy_(torch.from_numpy(left @ core @ right))
+        stitch.channels.weight.copy_(torch.from_numpy(left @ core @ right))
     rank, condition = affine_diagnostics(stitch)
     assert rank == sum(value > 1e-3 * values[0] for value in values)
     assert condition == pytest.approx(values[0] / values[-1], rel=2e-2)

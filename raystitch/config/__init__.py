@@ -5,6 +5,7 @@ Every object is frozen and validated at the door, so the rest of the package tru
 """
 
 from raystitch.config.load import expand_refs, load_config, parse_config
+from raystitch.config.objective import EXACT, Objective, Term, canonical_objective, objective_terms, why_not_exact
 from raystitch.config.recipe import PRESETS, AttackConfig, SimclrConfig, TrainConfig
 from raystitch.config.schema import (
     CueConfig,
@@ -17,11 +18,13 @@ from raystitch.config.schema import (
     ResourcesConfig,
     SettingConfig,
     SplitLimit,
+    StitchConfig,
     StudyConfig,
 )
-from raystitch.config.values import NORMALISATIONS, Arm, EvalSet, Objective, Protocol
+from raystitch.config.values import NORMALISATIONS, Arm, EvalSet, Protocol
 
 __all__ = [
+    "EXACT",
     "NORMALISATIONS",
     "PRESETS",
     "Arm",
@@ -40,9 +43,14 @@ __all__ = [
     "SettingConfig",
     "SimclrConfig",
     "SplitLimit",
+    "StitchConfig",
     "StudyConfig",
+    "Term",
     "TrainConfig",
+    "canonical_objective",
     "expand_refs",
     "load_config",
+    "objective_terms",
     "parse_config",
+    "why_not_exact",
 ]

@@ -11,6 +11,7 @@ import fsspec
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from raystitch.config.objective import EXACT, why_not_exact
 from raystitch.config.schema import StudyConfig
 from raystitch.config.values import as_tuple, expand_range
 from raystitch.errors import InputError, did_you_mean
@@ -44,6 +45,7 @@ def parse_config(raw: Mapping[str, Any]) -> StudyConfig:
     except ValidationError as error:
         raise _first_problem(error) from None
     _check_references(config)
+    _check_objectives(config)
     return config
 
 
@@ -105,6 +107,13 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
         if found := _model_in(part):
             return found
     return None
+
+
+def _check_objectives(config: StudyConfig) -> None:
+    moving = config.protocol == "paper" and "real" in config.arms
+    problem = why_not_exact(config.objectives, config.fit.stitch.kind, moving)
+    if problem is not None:
+        raise InputError("objectives", EXACT, problem)
 
 
 def _check_references(config: StudyConfig) -> None:

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
+from raystitch.config.objective import Objective
 from raystitch.config.recipe import TrainConfig
 from raystitch.config.values import (
     NORMALISATIONS,
     Arm,
     EvalSet,
     Many,
-    Objective,
     PointChoice,
     Protocol,
     SeedRange,
@@ -168,6 +168,36 @@ class IriConfig(_Part):
         return self.lr if self.lr is not None else {"adam": 0.1, "sign_pgd": 1 / 255}[self.optimiser]
 
 
+class StitchConfig(_Part):
+    """What a stitch can express: its map from the front's features to the end's, the same at every position.
+
+    ``identity`` trains nothing and needs equal shapes; ``affine`` is the method's; ``low_rank`` is an affine map whose
+    matrix has at most ``rank``; ``mlp`` has one hidden layer of ``width`` ReLU units.
+    """
+
+    kind: Literal["identity", "affine", "low_rank", "mlp"] = "affine"
+    rank: int | None = Field(default=None, ge=1)
+    width: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        return {"kind": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_size(self) -> StitchConfig:
+        for field, kind in (("rank", "low_rank"), ("width", "mlp")):
+            if (getattr(self, field) is not None) != (self.kind == kind):
+                verb = "needs" if self.kind == kind else "takes no"
+                raise ValueError(f"stitch {self.kind!r} {verb} {field}")
+        return self
+
+    def __str__(self) -> str:
+        """The name in results: ``affine``, ``low_rank:8``, ``mlp:64``."""
+        size = self.rank or self.width
+        return self.kind if size is None else f"{self.kind}:{size}"
+
+
 class FitConfig(_Part):
     """How a stitch is trained (METHOD §5): Adam, lr ×0.1 after 1/3 and 2/3 of the epochs, last partial batch dropped."""
 
@@ -177,6 +207,7 @@ class FitConfig(_Part):
     weight_decay: float = Field(default=1e-4, ge=0)
     init: Literal["pinv", "random", "identity"] = "pinv"
     init_images: int = Field(default=500, ge=2)
+    stitch: StitchConfig = StitchConfig()
 
 
 class Resources(_Part):

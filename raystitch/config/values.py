@@ -10,7 +10,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from raystitch.errors import did_you_mean
 
-Objective = Literal["hlm", "slm", "dm", "fula"]
 Arm = Literal["real", "iri"]
 Protocol = Literal["matched", "paper"]
 EvalSet = Literal["test", "shuffled", "clean"]

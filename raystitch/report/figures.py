@@ -34,9 +34,9 @@ def overview_figure(panels: Sequence[Panel], objectives: Sequence[str]) -> Figur
     lines = max(1, ceil(len(panels) / columns))
     figure = Figure(figsize=(0.6 + 3.3 * columns, 0.7 + 3.2 * lines), layout="constrained")
     cells = figure.subfigures(lines, columns, squeeze=False).ravel()
-    for cell, panel in zip(cells, panels, strict=False):
-        _overview_cell(cell, panel, in_order(panel.rows["objective"], objectives))
     found = in_order((name for panel in panels for name in panel.rows["objective"]), objectives)
+    for cell, panel in zip(cells, panels, strict=False):
+        _overview_cell(cell, panel, found)
     arms = in_order((arm for panel in panels for arm in panel.arms), ("real", "iri"))
     _legend(figure, arms, found)
     return figure

@@ -6,6 +6,7 @@ open markers; objectives by line style and marker shape.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,9 +16,10 @@ import matplotlib as mpl
 INK, MUTED, RULE, PAPER = "#23262b", "#6a6f78", "#e2e4e8", "#fffffe"
 ARM_COLOURS = {"real": "#0072b2", "iri": "#d55e00"}
 ARM_NAMES = {"real": "real images", "iri": "IRIs"}
-OBJECTIVE_NAMES = {"hlm": "HLM", "slm": "SLM", "dm": "DM", "fula": "FuLA"}
+OBJECTIVE_NAMES = {"hlm": "HLM", "slm": "SLM", "dm": "DM", "fula": "FuLA", "dm_exact": "DM exact"}
 _STYLES = {"hlm": ("^", ":"), "slm": ("o", "-"), "dm": ("s", "-."), "fula": ("D", "--")}
-_OTHER_STYLES = (("v", (0, (5, 1))), ("P", (0, (1, 1))), ("X", (0, (3, 1, 1, 1))))
+_OTHER_MARKERS = ("v", "P", "X", "<", ">", "p", "*", "d")
+_OTHER_LINES = ((0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 
 CSS_COLOURS = {
     INK: "var(--ink)",
@@ -75,12 +77,17 @@ def figure_look() -> Iterator[None]:
 
 
 def objective_name(objective: str) -> str:
-    """The usual spelling of an objective: ``fula`` → FuLA."""
-    return OBJECTIVE_NAMES.get(objective, objective)
+    """The usual spelling of an objective: ``fula`` → FuLA, ``0.5*fula@2+slm`` → 0.5·FuLA@2 + SLM."""
+    if objective in OBJECTIVE_NAMES:
+        return OBJECTIVE_NAMES[objective]
+    spaced = re.sub(r"(?<!\de)\+", " + ", objective).replace("*", "·")  # not the plus of 1e+3
+    return re.sub(r"[a-z_]+(?![a-z_])", lambda name: OBJECTIVE_NAMES.get(name[0], name[0]), spaced)
 
 
 def line_style(objective: str, objectives: Sequence[str]) -> dict[str, Any]:
-    """Marker and line style of an objective; ones that are not of the method get styles by their place in the list."""
-    others = [name for name in objectives if name not in _STYLES]
-    own = _STYLES.get(objective) or _OTHER_STYLES[others.index(objective) % len(_OTHER_STYLES)]
-    return {"marker": own[0], "linestyle": own[1]}
+    """Marker and line style of an objective; further ones get theirs by their place in the list, 24 before any repeats."""
+    others = [name for name in (*objectives, objective) if name not in _STYLES]
+    place = 0 if objective in _STYLES else others.index(objective)
+    other = _OTHER_MARKERS[place % len(_OTHER_MARKERS)], _OTHER_LINES[place % len(_OTHER_LINES)]
+    marker, line = _STYLES.get(objective, other)
+    return {"marker": marker, "linestyle": line}

@@ -1,13 +1,15 @@
-"""Stitches: affine maps from a front model's representation to an end model's, and how to train them.
+"""Stitches: small trainable maps from a front model's representation to an end model's, and how to train them.
 
 Works on tensors and modules alone: no config file, storage or cluster is needed.
 """
 
 from raystitch.stitching.diagnostics import affine_diagnostics
+from raystitch.stitching.exact import check_exact
 from raystitch.stitching.fit import epoch_batches, fit_stitches, learning_rate
 from raystitch.stitching.fitted import Fitted
-from raystitch.stitching.initialise import InitReport, initialise
-from raystitch.stitching.objectives import fula_loss, hard_label_loss, match_loss, soft_label_loss
+from raystitch.stitching.initialise import initialise
+from raystitch.stitching.moments import InitReport
+from raystitch.stitching.objectives import fula_loss, hard_label_loss, match_loss, reach, soft_label_loss
 from raystitch.stitching.stitch import Stitch, make_stitch
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "InitReport",
     "Stitch",
     "affine_diagnostics",
+    "check_exact",
     "epoch_batches",
     "fit_stitches",
     "fula_loss",
@@ -23,5 +26,6 @@ __all__ = [
     "learning_rate",
     "make_stitch",
     "match_loss",
+    "reach",
     "soft_label_loss",
 ]

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from raystitch.config import Arm, FitConfig, Objective, Protocol
+from raystitch.config import EXACT, Arm, FitConfig, Objective, Protocol, canonical_objective
 from raystitch.data import Augment
 from raystitch.errors import InputError
 from raystitch.nets import fold_batchnorm
+from raystitch.stitching.exact import check_exact, solve_exactly
 from raystitch.stitching.fitted import Fitted
 from raystitch.stitching.frozen import private_copy, use_batch_statistics
-from raystitch.stitching.initialise import InitReport, initialise_from
+from raystitch.stitching.initialise import initialise_from
+from raystitch.stitching.moments import InitReport
+from raystitch.stitching.objectives import targets
 from raystitch.stitching.stitch import Stitch, make_stitch
 from raystitch.stitching.streams import FRONT, CachedStreams, ImageSource, LabelledImages, Paste, Streams, as_float
 from raystitch.stitching.trainee import Trainee
@@ -57,7 +60,7 @@ def fit_stitches(
         end: end model g, cut; unchanged.
         front_point: i in 1 … front.n.
         end_point: j in 1 … end.n.
-        objectives: which of hlm, slm, dm, fula; the result has them in this order.
+        objectives: hlm, slm, dm, fula, dm_exact or sums, as in a config; the result has their canonical forms in this order.
         data: real images without cue, or IRIs with the labels of their originals.
         init_images: (M, 3, H, W) real images (cue included), as they are to be seen; never augmented.
         config: the recipe.
@@ -69,29 +72,39 @@ def fit_stitches(
         cache_bytes: memory for representations that need computing only once.
 
     Raises:
-        InputError: no such point, a pair that cannot be stitched, or fewer images than one batch.
+        InputError: no such point, a pair that cannot be stitched, fewer images than one batch, or ``dm_exact`` where no
+            closed form exists.
+        ValueError: an objective is not written as a config would have it.
         FloatingPointError: an initialisation or a loss is not finite.
     """
-    stitch = make_stitch(_point(front, front_point, "front point"), _point(end, end_point, "end point"))
+    names, moving = tuple(dict.fromkeys(map(canonical_objective, objectives))), protocol == "paper" and arm == "real"
+    stitch = make_stitch(
+        _point(front, front_point, "front point"), _point(end, end_point, "end point"), config=config.stitch
+    )
+    if EXACT in names:
+        check_exact(stitch, config.stitch.kind, moving)
     if len(data.images) < config.batch:
         raise InputError("fit.batch", config.batch, f"there are only {len(data.images)} images to train the stitch on")
     f, g = private_copy(front, device), private_copy(end, device)
     stitch.to(device)
     init = _initialise(stitch, f, g, front_point, end_point, init_images, config, seed)
     fast_f, fast_g = fold_batchnorm(f), fold_batchnorm(g)
-    fits = [
-        Trainee(Fitted(name, copy.deepcopy(stitch), f, g, front_point, end_point, init), fast_g, config)
-        for name in dict.fromkeys(objectives)
-    ]
-    keys = frozenset({FRONT}.union(*(fit.targets for fit in fits)))
+    results = {name: Fitted(name, copy.deepcopy(stitch), f, g, front_point, end_point, init) for name in names}
+    fits = [Trainee(result, fast_g, config) for name, result in results.items() if name != EXACT]
+    keys = frozenset({FRONT}.union(*(targets(name, end_point, end.n) for name in names)))
     streams: Streams | CachedStreams
-    if protocol == "paper" and arm == "real":
+    if moving:
         streams = _moving_streams(fits, data, device, paste, seed)
     else:
         live = Streams(ImageSource(data, device, None, paste), fast_f, fast_g, front_point, stitch.resize)
         streams = CachedStreams(live, keys, end_point, len(data.images), config.batch, cache_bytes)
-    _train(fits, streams, keys, data.labels, config, seed)
-    return {fit.result.objective: fit.finish() for fit in fits}
+    if EXACT in names:
+        _solve(results[EXACT], streams, len(data.images), config.batch)
+    if fits:
+        _train(fits, streams, keys, data.labels, config, seed)
+    for fit in fits:
+        fit.finish()
+    return results
 
 
 def learning_rate(config: FitConfig, epoch: int) -> float:
@@ -125,6 +138,19 @@ def _train(
             fit.end_epoch(epoch)
 
 
+def _solve(result: Fitted, streams: Streams | CachedStreams, count: int, batch: int) -> None:
+    keys = frozenset({FRONT, result.end_point})
+
+    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
+        for index in torch.split(torch.arange(count), batch):
+            found = streams(index, keys)
+            yield found[FRONT], found[result.end_point]
+
+    result.init, loss = solve_exactly(result.stitch, pairs)
+    result.train_loss = [loss]
+    result.stitch.requires_grad_(False)
+
+
 def _moving_streams(
     fits: Sequence[Trainee], data: LabelledImages, device: str | torch.device, paste: Paste | None, seed: int
 ) -> Streams:
@@ -153,7 +179,7 @@ def _initialise(
 
     def pairs() -> Iterator[tuple[Tensor, Tensor | None]]:
         for part in torch.split(images, config.batch):
-            batch = as_float(part).to(stitch.weight.device)
+            batch = as_float(part).to(stitch.device)
             yield f.run(batch, 0, i), g.run(batch, 0, j) if config.init == "pinv" else None
 
     with torch.no_grad():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from raystitch.config import Objective
-from raystitch.stitching.initialise import InitReport
+from raystitch.stitching.moments import InitReport
 from raystitch.stitching.stitch import Stitch
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class Fitted:
         end: the end as evaluated, likewise; each objective moved its own.
         front_point: i, from 1.
         end_point: j, from 1.
-        init: the least-squares problem of the initialisation.
-        train_loss: mean loss over the batches of each epoch.
+        init: the least-squares problem of the initialisation; of ``dm_exact``: the one it solves, centred.
+        train_loss: mean loss over the batches of each epoch; of ``dm_exact``: one value, the loss over all images.
     """
 
     objective: Objective
@@ -53,6 +53,6 @@ class Fitted:
         return [z, *self.end.trace(z, self.end_point, self.end.n + 1)]
 
     def _stitched(self, images: Tensor) -> Tensor:
-        images = images.to(self.stitch.weight.device)
+        images = images.to(self.stitch.device)
         z: Tensor = self.stitch(self.front.run(images, 0, self.front_point))
         return z

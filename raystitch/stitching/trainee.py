@@ -33,7 +33,9 @@ class Trainee:
         self.targets = targets(result.objective, result.end_point, result.end.n)
         self._reach = reach(result.objective, result.end_point, result.end.n)
         parameters = list(result.stitch.parameters())
-        self._adam = torch.optim.Adam(parameters, lr=config.lr, weight_decay=config.weight_decay)
+        self._adam = (
+            torch.optim.Adam(parameters, lr=config.lr, weight_decay=config.weight_decay) if parameters else None
+        )
         self._losses: list[Tensor] = []
 
     def move_statistics(self, front: CutNet) -> None:
@@ -44,19 +46,20 @@ class Trainee:
 
     def start_epoch(self, rate: float) -> None:
         """Set the learning rate and begin a new mean of the loss."""
-        for group in self._adam.param_groups:
+        for group in self._adam.param_groups if self._adam is not None else ():
             group["lr"] = rate
         self._losses = []
 
     def step(self, batch: Mapping[int, Tensor], labels: Tensor) -> None:
         """One optimiser step on a batch of streams."""
-        z = self.result.stitch.apply_affine(batch[FRONT])
+        z = self.result.stitch.apply_trainable(batch[FRONT])
         stitched = [z, *self._end.trace(z, self.result.end_point, self._reach)]
         loss = batch_loss(self.result.objective, stitched, [batch[point] for point in self.targets], labels)
         self._move_the_rest(stitched[-1])
-        self._adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._adam.step()
+        if self._adam is not None:  # an identity stitch has nothing to train
+            self._adam.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._adam.step()
         self._losses.append(loss.detach())
 
     def _move_the_rest(self, z: Tensor) -> None:
@@ -73,9 +76,8 @@ class Trainee:
             raise FloatingPointError(f"the loss of {self.result.objective} is {mean} in epoch {epoch + 1}")
         self.result.train_loss.append(mean)
 
-    def finish(self) -> Fitted:
-        """The result, in eval mode and without gradients."""
+    def finish(self) -> None:
+        """Leave the result in eval mode and without gradients."""
         for net in (self.result.front, self.result.end):
             net.eval()
         self.result.stitch.requires_grad_(False)
-        return self.result
