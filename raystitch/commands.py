@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
@@ -39,8 +40,8 @@ def sweep(arguments: Namespace) -> int:
         f'load     raystitch.load_results("{done.storage}", "{done.sweep}")',
     ]
     if done.missing:
-        lines.append(f"missing  {done.missing} units failed or could not start: raystitch status {done.sweep} "
-                     f"--storage {done.storage}")  # fmt: skip
+        status = f"raystitch status {done.sweep} --storage {shlex.quote(done.storage)}"
+        lines.append(f"missing  {done.missing} units failed or could not start: {status}")
     _say("\n".join(lines))
     return 1 if done.missing else 0
 

@@ -7,6 +7,7 @@ be retried, or computed by two workers at once, without harm. No Ray in here.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -22,6 +23,7 @@ from torch import Tensor
 from raystitch import catalogue, iris, nets, training
 from raystitch.config import EvalSet, StudyConfig, TrainConfig
 from raystitch.data import ImageSet, load_images, make_cue, with_cue
+from raystitch.errors import InputError
 from raystitch.evaluate import evaluate, evaluate_unstitched
 from raystitch.gallery import encode_gallery
 from raystitch.iris import Shard
@@ -78,6 +80,7 @@ class Bench:
             "model": unit.ref,
             "arch": model.arch,
             "data": model.data,
+            "test_images": len(self._plain_images(model.data, "test")),
             "parameters": sum(p.numel() for p in net.parameters()),
             "top1": self._accuracies(net, model.data),
             "wall_s": time.monotonic() - started,
@@ -106,9 +109,7 @@ class Bench:
         spec = self.config.iri
         record = {
             "id": unit.id,
-            "front": unit.model.ref,
-            "dataset": unit.data,
-            "point": unit.point,
+            "model": unit.model.id,
             "module": unit.module,
             "optimiser": spec.optimiser,
             "steps": spec.steps,
@@ -214,7 +215,10 @@ class Bench:
     def _load_net(self, unit: ModelUnit) -> CutNet:
         model, where = self.config.models[unit.name], f"models.{unit.name}"
         net = self._new_net(unit)
-        nets.load_weights(net, nets.read_weights(self.store.read(unit.weights), unit.weights), unit.weights)
+        try:
+            nets.load_weights(net, nets.read_weights(self.store.read(unit.weights), unit.weights), unit.weights)
+        except InputError as error:
+            raise self._damaged(unit.weights) from error
         size = int(self._plain_images(model.data, "train").images.shape[-1])
         points = catalogue.find_points(net, model, size, where)
         cut = nets.cut(nets.freeze(net), points)
@@ -249,12 +253,26 @@ class Bench:
     def _shards(self, unit: IriUnit) -> Iterator[tuple[str, bytes, Shard]]:
         for part in unit.shards:
             content = self.store.read(part.marker)
-            yield part.marker, content, iris.decode_shard(content)
+            try:
+                shard = iris.decode_shard(content)
+            except ValueError as error:
+                raise self._damaged(part.marker) from error
+            yield part.marker, content, shard
+
+    def _damaged(self, name: str) -> OSError:
+        """Set a damaged file aside, so that the next run makes it again; returns what to raise."""
+        self.store.quarantine(name)
+        return OSError(f"{name} was damaged and is now under damaged/; the next run makes it again")
 
     def _load_iri_set(self, unit: IriUnit) -> tuple[ImageSet, dict[str, float]]:
         """The IRIs of a set with the labels of their images, and the residual columns of the results."""
-        index = json.loads(self.store.read(unit.marker))
-        shards = [shard for _, _, shard in self._shards(unit)]
+        index = self._read_index(unit)
+        written = {entry["name"]: entry["sha256"] for entry in index["shards"]}
+        shards = []
+        for name, content, shard in self._shards(unit):
+            if hashlib.sha256(content).hexdigest() != written[name]:
+                raise self._damaged(name)
+            shards.append(shard)
         images = torch.cat([torch.from_numpy(shard.images) for shard in shards])
         labels = torch.cat([torch.from_numpy(shard.labels) for shard in shards])
         classes = self._plain_images(unit.data, "train").num_classes
@@ -263,6 +281,13 @@ class Bench:
             "iri_r_median": residual["median"],
             "iri_r_p90": residual["p90"],
         }
+
+    def _read_index(self, unit: IriUnit) -> dict[str, Any]:
+        try:
+            index: dict[str, Any] = json.loads(self.store.read(unit.marker))
+        except ValueError as error:
+            raise self._damaged(unit.marker) from error
+        return index
 
     def _accuracies(self, net: NormalisedNet, name: str) -> dict[str, float]:
         kinds: list[tuple[Split, EvalSet]] = [("train", "test"), ("test", "test")]

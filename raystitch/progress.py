@@ -112,6 +112,10 @@ class Board:
             )
             self._show(kind)
 
+    def note(self, text: str) -> None:
+        """Show one line."""
+        self._console.print(text, markup=False)
+
     def seconds_left(self) -> float | None:
         """Estimate from the mean time per unit of each kind; None while a remaining kind has not finished once."""
         with self._lock:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from raystitch.gallery import decode_gallery
 from raystitch.report import GalleryEntry, IriFacts, StudyFacts, write_report
 from raystitch.results import load_table, read_study
 from raystitch.store import Store
+from raystitch.units import IriUnit
 
 _PROTOCOLS = {
     "matched": "matched: no augmentation and frozen BatchNorm on both arms",
@@ -17,15 +18,17 @@ _PROTOCOLS = {
 }
 
 
-def publish_report(store: Store, sweep: str) -> str:
+def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | None = None) -> str:
     """Write the page and figures of a study under ``reports/<sweep>/``. Returns the page's path or URL.
+
+    ``on_damage`` is given the name of each unreadable results file; by default a warning is issued.
 
     Raises:
         InputError: the storage holds no such study.
     """
     study = read_study(store, sweep)
     config, folder = study["config"], f"reports/{sweep}"
-    sets = _read_records(store, study, "IRI set")
+    sets = _read_sets(store, study)
     facts = StudyFacts(
         name=sweep,
         title=config["title"],
@@ -40,7 +43,7 @@ def publish_report(store: Store, sweep: str) -> str:
         fits_total=sum(unit["kind"] == "fit" for unit in study["units"]),
         storage=store.url,
     )
-    write_report(load_table(store, sweep), facts, lambda name, data: store.replace(f"{folder}/{name}", data))
+    write_report(load_table(store, sweep, on_damage), facts, lambda name, data: store.replace(f"{folder}/{name}", data))
     return f"{store.url}/{folder}/index.html"
 
 
@@ -48,8 +51,9 @@ def read_failures(store: Store, study: dict[str, Any]) -> list[dict[str, str]]:
     """Units of a study that failed and have not been done since: ``id``, ``kind``, ``label``, ``error``, ``trace``."""
     recorded = store.names("failures")
     done = present_units(store, study)
-    names = [u["id"] for u in study["units"] if f"{u['id']}.json" in recorded and u["id"] not in done]
-    return [json.loads(content) for content in store.read_many([f"failures/{name}.json" for name in names])]
+    failed = [u for u in study["units"] if f"{u['id']}.json" in recorded and u["id"] not in done]
+    records = _parse(store, [f"failures/{unit['id']}.json" for unit in failed])
+    return [{**record, "label": unit["label"]} for unit, record in zip(failed, records, strict=True) if record]
 
 
 def present_units(store: Store, study: dict[str, Any]) -> set[str]:
@@ -59,10 +63,23 @@ def present_units(store: Store, study: dict[str, Any]) -> set[str]:
     return {unit for unit, folder, name in markers if name in present[folder]}
 
 
-def _read_records(store: Store, study: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+def _read_sets(store: Store, study: dict[str, Any]) -> list[dict[str, Any]]:
+    """The indices of a study's IRI sets, under the names that this study gives them."""
     done = present_units(store, study)
-    markers = [unit["marker"] for unit in study["units"] if unit["kind"] == kind and unit["id"] in done]
-    return [json.loads(content) for content in store.read_many(markers)]
+    units = [unit for unit in study["units"] if unit["kind"] == IriUnit.kind and unit["id"] in done]
+    records = _parse(store, [unit["marker"] for unit in units])
+    return [{**record, **unit} for unit, record in zip(units, records, strict=True) if record]
+
+
+def _parse(store: Store, names: list[str]) -> list[dict[str, Any]]:
+    """JSON records; an empty one for each that is damaged."""
+    records: list[dict[str, Any]] = []
+    for content in store.read_many(names):
+        try:
+            records.append(json.loads(content))
+        except ValueError:
+            records.append({})
+    return records
 
 
 def _iri_facts(record: dict[str, Any]) -> IriFacts:

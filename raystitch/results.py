@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -37,7 +38,7 @@ from raystitch.config import StudyConfig
 from raystitch.errors import InputError, did_you_mean
 from raystitch.plan import Plan
 from raystitch.store import Store
-from raystitch.units import Unit
+from raystitch.units import IriUnit, Unit
 
 METRICS = (
     "agreement", "agreement_top1", "agreement_correct", "kappa", "kappa_soft",
@@ -101,10 +102,20 @@ def encode_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = MEASURED)
 
 def publish_study(store: Store, config: StudyConfig, plan: Plan, provenance: Mapping[str, str]) -> None:
     """Record what the study is: its config and units, and the names that its rows carry."""
-    units = [{"id": u.id, "kind": u.kind, "marker": u.marker, "label": label} for u, label in labelled(plan)]
+    units = [
+        {"id": unit.id, "kind": unit.kind, "marker": unit.marker, "label": label, **_set_names(unit)}
+        for unit, label in labelled(plan)
+    ]
     study = {"config": config.model_dump(mode="json", exclude={"storage"}), "units": units, **provenance}
     store.replace(f"sweeps/{config.name}/rows.parquet", encode_rows(_name_rows(config, plan), NAMES))
     store.replace(f"sweeps/{config.name}/study.json", json.dumps(study, indent=1).encode())
+
+
+def _set_names(unit: Unit) -> dict[str, Any]:
+    """What this study calls the front, dataset and point of an IRI set, which it may share with others."""
+    if not isinstance(unit, IriUnit):
+        return {}
+    return {"front": unit.model.ref, "dataset": unit.data, "point": unit.point}
 
 
 def labelled(plan: Plan) -> Iterable[tuple[Unit, str]]:
@@ -141,7 +152,7 @@ def _name_rows(config: StudyConfig, plan: Plan) -> list[dict[str, Any]]:
 
 def sweep_names(store: Store) -> list[str]:
     """Names of the studies recorded in a storage."""
-    return store.folders("sweeps")
+    return [name for name in store.folders("sweeps") if store.exists(f"sweeps/{name}/study.json")]
 
 
 def read_study(store: Store, sweep: str) -> dict[str, Any]:
@@ -152,6 +163,8 @@ def read_study(store: Store, sweep: str) -> dict[str, Any]:
     """
     try:
         study: dict[str, Any] = json.loads(store.read(f"sweeps/{sweep}/study.json"))
+    except ValueError as error:
+        raise InputError(f"{store.url}/sweeps/{sweep}/study.json", None, "is damaged; run the sweep again") from error
     except FileNotFoundError:
         known = sweep_names(store)
         hint = did_you_mean(sweep, known) if known else "; there are none"
@@ -180,15 +193,16 @@ def load_results(
     return load_table(Store(storage, dict(storage_options or {})), sweep)
 
 
-def load_table(store: Store, sweep: str | None = None) -> pd.DataFrame:
-    """:func:`load_results` for a store that is already open."""
+def load_table(store: Store, sweep: str | None = None, on_damage: Callable[[str], None] | None = None) -> pd.DataFrame:
+    """:func:`load_results` for a store that is already open; ``on_damage`` is given each unreadable file's name."""
+    damaged = on_damage or _warn_of_damage
     if sweep is not None:
         read_study(store, sweep)
     sweeps = [sweep] if sweep is not None else sweep_names(store)
-    names = _concat([_decode(data) for data in store.read_many([f"sweeps/{s}/rows.parquet" for s in sweeps])], NAMES)
+    names = _concat(_decode_all(store, [f"sweeps/{name}/rows.parquet" for name in sweeps], damaged), NAMES)
     wanted = set(names["unit"])
     done = sorted(n for n in store.names("fits") if n.removesuffix(".parquet") in wanted)
-    measured = _concat([_decode(data) for data in store.read_many([f"fits/{name}" for name in done])], MEASURED)
+    measured = _concat(_decode_all(store, [f"fits/{name}" for name in done], damaged), MEASURED)
     table = names.merge(measured, on="unit", how="inner").sort_values(SORT_BY, kind="stable", ignore_index=True)
     return table[_column_order()]
 
@@ -201,8 +215,18 @@ def _column_order() -> list[str]:
     return first + [name for name in MEASURED.names if name not in first]
 
 
-def _decode(data: bytes) -> pa.Table:
-    return pq.read_table(io.BytesIO(data))
+def _decode_all(store: Store, names: list[str], damaged: Callable[[str], None]) -> list[pa.Table]:
+    tables = []
+    for name, content in zip(names, store.read_many(names), strict=True):
+        try:
+            tables.append(pq.read_table(io.BytesIO(content)))
+        except (pa.ArrowException, OSError):
+            damaged(name)
+    return tables
+
+
+def _warn_of_damage(name: str) -> None:
+    warnings.warn(f"{name} is damaged and left out; the next sweep makes it again", stacklevel=4)
 
 
 def _concat(tables: Sequence[pa.Table], schema: pa.Schema) -> pd.DataFrame:

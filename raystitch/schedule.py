@@ -93,6 +93,12 @@ class Schedule:
         with self._lock:
             return bool(self._waiting)
 
+    def abandon(self) -> None:
+        """Hand out nothing more: what has not been started stays missing."""
+        with self._lock:
+            self._tasks.clear()
+            self._waiting.clear()
+
     def finished(self, unit: Task | FitUnit) -> None:
         """Say that a task or fit is done; the last shard of a set makes its closing a task."""
         with self._lock:

@@ -1,14 +1,16 @@
 """Where results live: whole files on any fsspec URL, published last or not at all.
 
 A file becomes visible in one step, complete. Units write create-only, so two workers that finish the same unit agree:
-the first wins and the second learns that it was not needed. Nothing here reads a half-written file, because none exists.
+the first wins and the second learns that it was not needed. Nothing here writes half a file; what others damaged is set
+aside by :meth:`Store.quarantine`, so that it is made again. An empty file counts as none.
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +59,14 @@ class Store:
 
     def publish(self, name: str, data: bytes) -> bool:
         """Create a file if it does not exist yet. Returns whether this call created it."""
+        if self._create(name, data):
+            return True
+        if self.exists(name):
+            return False
+        self.replace(name, data)  # an empty file was in the way
+        return True
+
+    def _create(self, name: str, data: bytes) -> bool:
         if self.is_local:
             return _create_local(Path(self.path(name)), data)
         try:
@@ -83,15 +93,18 @@ class Store:
 
         Raises:
             FileNotFoundError: it was never published.
+            InputError: the storage cannot be read.
         """
-        return bytes(self._place[0].cat_file(self.path(name)))
+        with self._reading() as fs:
+            return bytes(fs.cat_file(self.path(name)))
 
     def read_many(self, names: list[str]) -> list[bytes]:
         """Contents of several files, fetched together where the filesystem can."""
         if self.is_local or not names:
             return [self.read(name) for name in names]
         paths = [self.path(name) for name in names]
-        found = self._place[0].cat(paths, on_error="raise")
+        with self._reading() as fs:
+            found = fs.cat(paths, on_error="raise")
         if isinstance(found, bytes):
             return [found]
         by_path = {_plain(path): bytes(data) for path, data in found.items()}
@@ -99,36 +112,56 @@ class Store:
 
     def exists(self, name: str) -> bool:
         """Whether a file has been published."""
-        return bool(self._place[0].exists(self.path(name)))
+        with self._reading() as fs:
+            try:
+                return bool(fs.info(self.path(name))["size"])
+            except FileNotFoundError:
+                return False
 
     def names(self, folder: str) -> set[str]:
         """File names directly inside a folder; empty where the folder does not exist."""
-        fs, _ = self._place
-        fs.invalidate_cache()
-        try:
-            found = fs.ls(self.path(folder), detail=True)
-        except FileNotFoundError:
-            return set()
-        names = (entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+        names = (entry["name"].rsplit("/", 1)[-1] for entry in self._list(folder) if _is_whole(entry))
         return {name for name in names if name and not name.startswith(_TEMPORARY)}
+
+    def _list(self, folder: str) -> list[dict[str, Any]]:
+        with self._reading() as fs:
+            try:
+                return list(fs.ls(self.path(folder), detail=True))
+            except FileNotFoundError:
+                return []
 
     def tree(self, folder: str) -> set[str]:
         """Names of all files at any depth below a folder, relative to the store; empty where it does not exist."""
-        fs, root = self._place
-        fs.invalidate_cache()
-        start = _plain(f"{root}/")
-        names = {_plain(path).removeprefix(start) for path in fs.find(self.path(folder))}
+        start = _plain(f"{self._place[1]}/")
+        with self._reading() as fs:
+            found = fs.find(self.path(folder), detail=True)
+        names = {_plain(path).removeprefix(start) for path, entry in found.items() if _is_whole(entry)}
         return {name for name in names if not name.rsplit("/", 1)[-1].startswith(_TEMPORARY)}
 
     def folders(self, folder: str) -> list[str]:
         """Names of the folders directly inside a folder, sorted."""
-        fs, _ = self._place
-        fs.invalidate_cache()
+        folders = (entry["name"] for entry in self._list(folder) if entry["type"] == "directory")
+        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in folders)
+
+    def quarantine(self, name: str) -> None:
+        """Move a damaged file aside, to the same name under ``damaged/``: its unit is then missing and made again."""
         try:
-            found = fs.ls(self.path(folder), detail=True)
+            self.replace(f"damaged/{name}", self.read(name))
         except FileNotFoundError:
-            return []
-        return sorted(e["name"].rstrip("/").rsplit("/", 1)[-1] for e in found if e["type"] == "directory")
+            return
+        self.remove(name)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        """The filesystem, with fresh listings; what it raises becomes one line, but for a file that is not there."""
+        fs, _ = self._place
+        try:
+            fs.invalidate_cache()
+            yield fs
+        except (FileNotFoundError, InputError):
+            raise
+        except Exception as error:  # filesystems raise whatever their client raises
+            raise InputError("storage", self.url, f"cannot be read: {_reason(error)}") from error
 
     def remove(self, name: str) -> None:
         """Delete a file if it is there."""
@@ -145,11 +178,25 @@ class Store:
             InputError: the place cannot be written to.
         """
         name = f"{_TEMPORARY}write-check-{uuid.uuid4().hex}"
+        absent = _absent_parents(Path(self.path(name)).parent) if self.is_local else []
         try:
             self.replace(name, b"ok")
             self.remove(name)
+            for folder in absent:
+                folder.rmdir()
+        except InputError:
+            raise
         except Exception as error:  # filesystems raise whatever their client raises
             raise InputError("storage", self.url, f"cannot be written to: {_reason(error)}") from error
+
+
+def _absent_parents(folder: Path) -> list[Path]:
+    """Folders that writing into ``folder`` would create, innermost first."""
+    return [parent for parent in (folder, *folder.parents) if not parent.exists()]
+
+
+def _is_whole(entry: Mapping[str, Any]) -> bool:
+    return entry["type"] == "file" and bool(entry["size"])
 
 
 def _create_local(target: Path, data: bytes) -> bool:
@@ -183,4 +230,4 @@ def _plain(path: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(getattr(error, "strerror", None) or error or type(error).__name__).split())

@@ -59,8 +59,8 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     store.check_writable()
     publish_study(store, study, plan, {"created": _now(), **provenance()})
     _compute_missing(Job(study, store, provenance()), plan, find_done(plan, store))
+    report = publish_report(store, study.name, on_damage=store.quarantine)
     left = Schedule(plan, find_done(plan, store))
-    report = publish_report(store, study.name)
     return SweepResult(store.url, study.name, report, len(left.models) + len(left.iris) + len(left.fits))
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import ray
 
-from raystitch.config import Resources
+from raystitch.config import Resources, ResourcesConfig
+from raystitch.errors import InputError
 
 _OBJECT_STORE_BYTES = 256 << 20
 
@@ -30,10 +33,37 @@ def connected() -> Iterator[None]:
             logging_level="ERROR",
             object_store_memory=_OBJECT_STORE_BYTES,
         )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)  # as Ctrl-C; Ray would print a stack trace
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def check_resources(resources: ResourcesConfig, note: Callable[[str], None]) -> None:
+    """Compare what workers ask for with what the largest node has.
+
+    On a Ray of our own nothing can change, so asking for more is an error; a cluster may still grow, so there it is noted.
+
+    Raises:
+        InputError: this machine cannot start a single worker.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    for kind in ("iri", "fit"):
+        need: Resources = getattr(resources, kind)
+        for field, name, wanted in (("cpus", "CPU", need.cpus), ("gpus", "GPU", need.gpus)):
+            largest = max((node.get(name, 0) for node in nodes), default=0)
+            if wanted > largest and not os.environ.get("RAY_ADDRESS"):
+                raise InputError(f"resources.{kind}.{field}", wanted, f"this machine has {largest:g} {name}s")
+            if wanted > largest:
+                note(
+                    f"resources.{kind}.{field} = {wanted:g}: no node has that yet (largest: {largest:g}); waiting for one"
+                )
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def slots(need: Resources) -> int:

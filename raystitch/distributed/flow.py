@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raystitch.distributed.cluster import connected, slots
+from raystitch.distributed.cluster import check_resources, connected, slots
 from raystitch.distributed.grid import run_fits
 from raystitch.distributed.pool import Pool
 from raystitch.distributed.watch import Watch
@@ -19,6 +19,7 @@ def run(job: Job, plan: Plan, schedule: Schedule, board: Board) -> None:
     labels = {unit.id: label for unit, label in labelled(plan)}
     watch = Watch(schedule, board, job.store, labels)
     with connected():
+        check_resources(resources, board.note)
         concurrent, actors = slots(resources.fit), resources.iri_actors or slots(resources.iri)
         board.slots = concurrent + actors
         with Pool(job, schedule, watch, resources.iri, actors):

@@ -70,17 +70,28 @@ class Pool:
         self._started = 0
         self._busy: dict[Any, tuple[Any, Task]] = {}
         self._stop = threading.Event()
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="raystitch-pool", daemon=True)
 
     def __enter__(self) -> Pool:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        if self._error is not None and kind is None:
+            raise self._error
 
     def _serve(self) -> None:
+        """The thread. If it cannot go on, no fit may wait for what it would have made."""
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = error
+            self._schedule.abandon()
+
+    def _work(self) -> None:
         while not self._stop.is_set() and (self._busy or self._schedule.tasks_left):
             self._hand_out()
             if not self._busy:

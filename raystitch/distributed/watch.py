@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from raystitch.progress import Board
 from raystitch.schedule import Schedule, Task
@@ -28,10 +29,10 @@ class Watch:
 
     def finished(self, unit: Task | FitUnit) -> None:
         """A unit is done; an older failure of it is forgotten."""
-        if f"{unit.id}.json" in self._failed_before:
-            self._store.remove(f"failures/{unit.id}.json")
-        self._board.finish(unit.kind, unit.id)
         self._schedule.finished(unit)
+        self._board.finish(unit.kind, unit.id)
+        if f"{unit.id}.json" in self._failed_before:
+            self._keep(lambda: self._store.remove(f"failures/{unit.id}.json"))
 
     def failed(self, unit: Task | FitUnit, error: str, trace: str = "") -> None:
         """A unit is given up, and with it all that needs it; each is recorded with its reason."""
@@ -39,5 +40,12 @@ class Watch:
             lost, label = failure.unit, self._labels.get(failure.unit.id, failure.unit.id)
             record = {"id": lost.id, "kind": lost.kind, "label": label, "error": failure.error}
             content = json.dumps({**record, "trace": failure.trace}, indent=1).encode()
-            self._store.replace(f"failures/{lost.id}.json", content)
             self._board.fail(lost.kind, lost.id, label, failure.error)
+            self._keep(partial(self._store.replace, f"failures/{lost.id}.json", content))
+
+    def _keep(self, write: Callable[[], object]) -> None:
+        """Write a record; one that cannot be written is no reason to stop the sweep."""
+        try:
+            write()
+        except Exception as error:
+            self._board.note(f"a record of failures could not be written: {error}")
