@@ -156,6 +156,7 @@ def test_impossible_transform(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         },
     )
     study["settings"]["pair"]["front"] = "vit"
+    study.setdefault("fit", {})["stitch"] = "identity"
     refused(tmp_path, capsys, study, "settings.pair", "vit", "token", "conv")
 
 
