@@ -255,7 +255,7 @@ class Bench:
             content = self.store.read(part.marker)
             try:
                 shard = iris.decode_shard(content)
-            except ValueError as error:
+            except (InputError, ValueError) as error:
                 raise self._damaged(part.marker) from error
             yield part.marker, content, shard
 

@@ -139,10 +139,14 @@ def interpolate(point: int, n: int, m: int) -> int:
     return 1 if n == 1 else int(1 + (point - 1) * (m - 1) / (n - 1) + 0.5)
 
 
-def data_spec(config: StudyConfig, catalogue: Catalogue, name: str) -> dict[str, Any]:
-    """What identifies a dataset: the content of both splits and the planted cue."""
-    facts, cue = catalogue.data[name], config.data[name].cue
-    return {"train": facts.train, "test": facts.test, "cue": _cue_spec(cue)}
+def _train_spec(config: StudyConfig, catalogue: Catalogue, name: str) -> dict[str, Any]:
+    """What identifies the training images of a dataset: their content and the planted cue."""
+    return {"train": catalogue.data[name].train, "cue": _cue_spec(config.data[name].cue)}
+
+
+def _data_spec(config: StudyConfig, catalogue: Catalogue, name: str) -> dict[str, Any]:
+    """What identifies a dataset: both of its splits and the planted cue."""
+    return {**_train_spec(config, catalogue, name), "test": catalogue.data[name].test}
 
 
 class _Planner:
@@ -186,11 +190,10 @@ class _Planner:
 
     def _model_spec(self, name: str, seed: int) -> dict[str, Any]:
         model, facts = self.config.models[name], self.catalogue.models[name]
-        origin: dict[str, Any] = (
-            {"weights": facts.weights[seed]}
-            if model.train is None
-            else {"recipe": model.train.identity(), "seed": seed}
-        )
+        origin: dict[str, Any] = {"weights": facts.weights.get(seed)}
+        if model.train is not None:
+            data = _train_spec(self.config, self.catalogue, model.data)
+            origin = {"recipe": model.train.identity(), "seed": seed, "data": data}
         return {
             "kind": "model",
             "format": FORMAT["model"],
@@ -199,7 +202,6 @@ class _Planner:
             "code": facts.code,
             "classes": self.catalogue.data[model.data].num_classes,
             "normalise": model.normalise.model_dump(mode="json"),
-            "data": data_spec(self.config, self.catalogue, model.data),
             **origin,
         }
 
@@ -210,7 +212,7 @@ class _Planner:
             "format": FORMAT["iris"],
             "model": model.id,
             "module": module,
-            "data": data_spec(self.config, self.catalogue, data),
+            "data": _train_spec(self.config, self.catalogue, data),
             "iri": _iri_spec(iri),
         }
         count = self.catalogue.data[data].train_count
@@ -237,7 +239,7 @@ class _Planner:
             "iris": None if iris is None else iris.id,
             "front_module": self._points(front)[i - 1].module,
             "end_modules": [point.module for point in self._points(end)[j - 1 :]],
-            "data": data_spec(self.config, self.catalogue, data),
+            "data": _data_spec(self.config, self.catalogue, data),
             "eval": sorted(evals),
             "fit": _fit_spec(self.config.fit),
             "regime": "augmented, batch statistics" if moving else "plain, frozen",
@@ -258,7 +260,7 @@ class _Planner:
             "which": which,
             "front": front.id,
             "end": end.id,
-            "data": data_spec(self.config, self.catalogue, data),
+            "data": _data_spec(self.config, self.catalogue, data),
             "eval": sorted(evals),
         }
         past_last = len(self._points(front)) + 1, len(self._points(end)) + 1

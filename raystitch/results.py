@@ -106,9 +106,15 @@ def publish_study(store: Store, config: StudyConfig, plan: Plan, provenance: Map
         {"id": unit.id, "kind": unit.kind, "marker": unit.marker, "label": label, **_set_names(unit)}
         for unit, label in labelled(plan)
     ]
-    study = {"config": config.model_dump(mode="json", exclude={"storage"}), "units": units, **provenance}
+    study = {"config": study_record(config), "units": units, **provenance}
     store.replace(f"sweeps/{config.name}/rows.parquet", encode_rows(_name_rows(config, plan), NAMES))
     store.replace(f"sweeps/{config.name}/study.json", json.dumps(study, indent=1).encode())
+
+
+def study_record(config: StudyConfig) -> dict[str, Any]:
+    """A config as plain JSON, as it is kept in the storage."""
+    record: dict[str, Any] = json.loads(config.model_dump_json(exclude={"storage"}))
+    return record
 
 
 def _set_names(unit: Unit) -> dict[str, Any]:

@@ -132,6 +132,8 @@ class Store:
 
     def tree(self, folder: str) -> set[str]:
         """Names of all files at any depth below a folder, relative to the store; empty where it does not exist."""
+        if not self._list(folder):  # a walk would pass over a folder that cannot be read
+            return set()
         start = _plain(f"{self._place[1]}/")
         with self._reading() as fs:
             found = fs.find(self.path(folder), detail=True)

@@ -18,7 +18,7 @@ from raystitch.execute import Job
 from raystitch.plan import Plan, expand
 from raystitch.progress import Board
 from raystitch.reporting import publish_report
-from raystitch.results import publish_study
+from raystitch.results import publish_study, read_study, study_record, sweep_names
 from raystitch.schedule import Done, Schedule, find_done
 from raystitch.store import Store
 from raystitch.units import ShardUnit, Unit
@@ -57,11 +57,22 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     store = Store(storage or study.storage)
     plan = expand(study, inspect(study))
     store.check_writable()
+    _note_other_definition(store, study)
     publish_study(store, study, plan, {"created": _now(), **provenance()})
     _compute_missing(Job(study, store, provenance()), plan, find_done(plan, store))
     report = publish_report(store, study.name, on_damage=store.quarantine)
     left = Schedule(plan, find_done(plan, store))
     return SweepResult(store.url, study.name, report, len(left.models) + len(left.iris) + len(left.fits))
+
+
+def _note_other_definition(store: Store, study: StudyConfig) -> None:
+    """Tell the user when a name that is taken gets another meaning: the table shows the newest definition alone."""
+    if study.name not in sweep_names(store):
+        return
+    known = read_study(store, study.name)["config"]
+    if {**known, "resources": None} != {**study_record(study), "resources": None}:
+        text = f"sweep {study.name!r} was defined otherwise before; its table now shows this definition (nothing is deleted)"
+        print(f"raystitch: {text}", file=sys.stderr)
 
 
 def _compute_missing(job: Job, plan: Plan, done: Done) -> None:

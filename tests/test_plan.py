@@ -134,6 +134,14 @@ def test_other_weights_or_data_are_other_units() -> None:
     assert {m.id for m in changed.models if m.name == "pixel"} <= ids(expand(study(), CATALOGUE))
 
 
+def test_the_test_split_enters_only_what_is_measured_on_it() -> None:
+    data = {**CATALOGUE.data, "plain": DataFacts("aa", "other", 10, 8, 1437)}
+    before, after = expand(study(), CATALOGUE), expand(study(), Catalogue(data, CATALOGUE.models))
+    assert [m.id for m in before.models] == [m.id for m in after.models]
+    assert [i.id for i in before.iris] == [i.id for i in after.iris]
+    assert not {f.id for f in before.fits if f.data == "plain"} & {f.id for f in after.fits}
+
+
 def test_units_list_parents_first() -> None:
     seen: set[str] = set()
     for unit in expand(study(), CATALOGUE).units:

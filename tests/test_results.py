@@ -84,6 +84,18 @@ def test_units_are_joined_with_the_names_of_each_study(tmp_path: Path) -> None:
     assert set(both["sweep"]) == {"first", "second"}
 
 
+def test_a_damaged_file_is_named_and_left_out(tmp_path: Path) -> None:
+    store, config = Store(str(tmp_path)), study(name="first")
+    plan = expand(config, CATALOGUE)
+    publish_study(store, config, plan, {"created": "now", "version": "1"})
+    store.publish(plan.fits[1].marker, encode_rows([row(plan.fits[1], 50.0)]))
+    store.publish(plan.fits[2].marker, encode_rows([row(plan.fits[2], 60.0)])[:50])
+    (tmp_path / "sweeps" / "half").mkdir()
+    with pytest.warns(UserWarning, match=plan.fits[2].marker):
+        table = load_results(str(tmp_path))
+    assert table["agreement"].tolist() == [50.0]
+
+
 def test_unknown_sweep_is_named(tmp_path: Path) -> None:
     config = study(name="first")
     publish_study(Store(str(tmp_path)), config, expand(config, CATALOGUE), {"created": "now", "version": "1"})

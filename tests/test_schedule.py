@@ -106,6 +106,14 @@ def test_a_failed_shard_fails_its_set_once() -> None:
     assert {schedule.next_group(), schedule.next_group()} == {"g1", "g3"}
 
 
+def test_an_abandoned_schedule_lets_nobody_wait() -> None:
+    schedule = Schedule(PLAN, NOTHING)
+    schedule.abandon()
+    assert not schedule.tasks_left
+    assert not schedule.groups_left
+    assert schedule.next_task() is None
+
+
 def test_find_done_lists_published_files_only(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     assert find_done(PLAN, store) == NOTHING

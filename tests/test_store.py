@@ -1,5 +1,4 @@
 import pickle
-import stat
 import threading
 import uuid
 from pathlib import Path
@@ -77,6 +76,31 @@ def test_a_race_has_one_winner(tmp_path: Path) -> None:
     assert store.names("fits") == {"x"}, "no temporary file is left or listed"
 
 
+def test_an_empty_file_counts_as_none(store: Store) -> None:
+    store.replace("fits/x", b"")
+    assert not store.exists("fits/x")
+    assert store.names("fits") == store.tree("fits") == set()
+    assert store.publish("fits/x", b"whole")
+    assert store.read("fits/x") == b"whole"
+
+
+def test_a_damaged_file_is_set_aside(store: Store) -> None:
+    store.publish("fits/x", b"damaged")
+    store.quarantine("fits/x")
+    store.quarantine("fits/never-there")
+    assert not store.exists("fits/x")
+    assert store.read("damaged/fits/x") == b"damaged"
+    assert store.publish("fits/x", b"whole")
+
+
+def test_a_storage_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    store = Store(str(tmp_path / "file" / "inside"))
+    for look in (lambda: store.names("fits"), lambda: store.tree("fits"), lambda: store.read("x")):
+        with pytest.raises(InputError, match="cannot be read"):
+            look()
+
+
 def test_what_a_killed_writer_left_is_not_listed(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     store.publish("fits/x", b"1")
@@ -108,5 +132,7 @@ def test_unwritable_storage_is_one_clear_line(tmp_path: Path, kind: str) -> None
 
 def test_check_writable_leaves_nothing(tmp_path: Path) -> None:
     Store(str(tmp_path / "runs")).check_writable()
-    assert list((tmp_path / "runs").iterdir()) == []
-    assert stat.S_ISDIR((tmp_path / "runs").stat().st_mode)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "kept").mkdir()
+    Store(str(tmp_path / "kept")).check_writable()
+    assert list((tmp_path / "kept").iterdir()) == []

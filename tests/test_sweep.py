@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -188,6 +189,58 @@ def wait_for(condition, seconds: float = 300) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.05)
+
+
+def test_damaged_storage_heals(finished: tuple[Path, Path, str], tmp_path: Path) -> None:
+    config, storage = write(tmp_path, STUDY), tmp_path / "runs"
+    shutil.copytree(finished[1], storage)
+    units = read_study(Store(str(storage)), "tiny")["units"]
+    by_label = {unit["label"]: unit["marker"] for unit in units}
+    lost = [
+        marker for label, marker in by_label.items() if "pixel/0:4" in label and label.endswith(" seed 1 on marked")
+    ]
+    assert len(lost) == 8
+    for marker in lost:
+        (storage / marker).unlink()
+    pixel = Path(by_label["pixel/0"])
+    (storage / pixel).with_suffix(".safetensors").unlink()
+    shard = storage / Path(by_label["pixel/0 point 4 on marked"]).with_suffix("") / "shard-00001.tar"
+    shard.write_bytes(shard.read_bytes()[:5000])
+    torn = storage / by_label["clean/1:1 → clean/0:1 dm real seed 1 on digits"]
+    torn.write_bytes(torn.read_bytes()[:100])
+    (storage / "failures").mkdir(exist_ok=True)
+    (storage / "failures" / f"{Path(lost[0]).stem}.json").touch()
+    first = sweep(config, storage)
+    assert first.returncode == 1, first.stderr
+    assert "shard-00001.tar was damaged" in first.stderr
+    second = sweep(config, storage)
+    assert second.returncode == 0, second.stderr
+    pd.testing.assert_frame_equal(values(storage), values(finished[1]), check_exact=True)
+    assert {p.name for p in (storage / "damaged").rglob("*.*")} == {"shard-00001.tar", torn.name}
+
+
+def test_sigterm_stops_like_ctrl_c(tmp_path: Path) -> None:
+    config, storage = write(tmp_path, STUDY), tmp_path / "runs"
+    process = subprocess.Popen(
+        [*COMMAND, str(config), "--storage", str(storage)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: list(storage.glob("models/*.json")) or process.poll() is not None)
+    process.send_signal(signal.SIGTERM)
+    _, shown = process.communicate(timeout=120)
+    assert process.returncode == 130, shown
+    assert "the same command goes on from here" in shown
+    assert "Traceback" not in shown
+
+
+def test_resources_that_the_machine_lacks_are_refused(tmp_path: Path) -> None:
+    done = sweep(write(tmp_path, STUDY), tmp_path / "runs", "--set", "resources.fit.gpus=64")
+    assert done.returncode == 2
+    assert "raystitch: resources.fit.gpus = 64.0: this machine has" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_shards_are_byte_identical_with_one_actor_and_with_two(
