@@ -61,7 +61,7 @@ def load_checkpoint(net: NormalisedNet, config: ModelConfig, seed: int, where: s
         nets.load_weights(net, nets.read_weights(content, url), url)
     except InputError as error:
         raise InputError(f"{where}.checkpoint", url, error.problem) from error
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:  # remote filesystems raise whatever their client raises
         reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
         raise InputError(f"{where}.checkpoint", url, reason) from error
     return hashlib.sha256(content).hexdigest()

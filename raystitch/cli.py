@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from raystitch import commands
 from raystitch.errors import InputError
@@ -34,8 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line, as for every other wrong input."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="raystitch", description="Invariance-aware model stitching at scale.")
+    parser = _Parser(prog="raystitch", description="Invariance-aware model stitching at scale.")
     add = parser.add_subparsers(required=True, metavar="COMMAND").add_parser
     sweep = _of_study(add, "sweep", "run a study: compute what is missing, write table and report", commands.sweep)
     sweep.add_argument("--dry-run", action="store_true", help="print the plan and stop")

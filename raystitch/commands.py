@@ -21,6 +21,9 @@ from raystitch.plan import Catalogue, Plan, expand
 from raystitch.results import load_table, read_study, sweep_names
 from raystitch.store import Store
 
+LARGEST_SIDE = 4096
+"""Pixels; larger images are a slip of the keyboard."""
+
 _SHOWN = [
     "setting", "front", "end", "front_point", "end_point", "arm", "objective", "seed", "eval_set",
     "agreement", "kappa", "top1", "match_error", "iri_r_median",
@@ -119,7 +122,9 @@ def points(arguments: Namespace) -> int:
     options = _keyword_arguments(arguments.arg)
     mean, std = NORMALISATIONS["imagenet"]
     net = nets.build_net(arguments.model, 10, options, mean, std)
-    size = arguments.size or _default_size(net.net)
+    size = _default_size(net.net) if arguments.size is None else arguments.size
+    if not 1 <= size <= LARGEST_SIDE:
+        raise InputError("--size", size, f"give a side from 1 to {LARGEST_SIDE} pixels")
     table = Table("point", "kind", "module", "shape", title=f"{arguments.model} at {size} px", title_justify="left")
     for point in nets.find_points(net, size):
         table.add_row(str(point.index), point.kind, point.module, " × ".join(map(str, point.shape)))
@@ -255,7 +260,10 @@ def _keyword_arguments(pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals:
             raise InputError("--arg", pair, "write it as key=value")
-        options[key] = yaml.safe_load(value)
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise InputError("--arg", pair, f"the value is not valid YAML: {error}") from error
     return options
 
 

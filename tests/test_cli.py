@@ -192,8 +192,24 @@ def test_points(capsys: pytest.CaptureFixture[str]) -> None:
     assert "16 × 32 × 32" in rows[3]
     assert main(["points", "resnet18", "--size", "32", "--arg", "stem=cifar"]) == 0
     assert "64 × 32 × 32" in capsys.readouterr().out
-    assert main(["points", "resnt18"]) == 2
-    assert "did you mean" in capsys.readouterr().err
+    for wrong, part in (
+        (["resnt18"], "did you mean"),
+        (["resnet18", "--size", "-3"], "--size = -3"),
+        (["resnet18", "--arg", "x=["], "not valid YAML"),
+        (["resnet18", "--arg", "x"], "key=value"),
+    ):
+        assert main(["points", *wrong]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert part in line
+
+
+def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in ([], ["swep"], ["sweep"], ["plan", "a", "--nosuch"]):
+        with pytest.raises(SystemExit) as caught:
+            main(wrong)
+        assert caught.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("raystitch")
 
 
 @pytest.mark.parametrize("command", ["status", "results", "report"])
