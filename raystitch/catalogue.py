@@ -24,12 +24,20 @@ from raystitch.plan import Catalogue, DataFacts, ModelFacts, pair_points
 from raystitch.stitching import check_exact, make_stitch
 
 
-def inspect(config: StudyConfig) -> Catalogue:
+def inspect(config: StudyConfig, look_at_images: bool = False) -> Catalogue:
     """Gather the facts of a study.
+
+    Args:
+        config: the study.
+        look_at_images: also decode every image of datasets that are small enough, so that a bad one is found now.
 
     Raises:
         InputError: anything named by the config is missing, unreadable or does not fit the rest.
     """
+    if look_at_images:
+        for name, dataset in config.data.items():
+            for split in ("train", "test"):
+                data.check_images(dataset, split, f"data.{name}")
     datasets = {name: _look_at_data(config, name) for name in config.data}
     models = {name: _look_at_model(config, name, datasets[m.data]) for name, m in config.models.items()}
     catalogue = Catalogue(datasets, models)
@@ -67,12 +75,14 @@ def load_checkpoint(net: NormalisedNet, config: ModelConfig, seed: int, where: s
     return hashlib.sha256(content).hexdigest()
 
 
-def find_points(net: NormalisedNet, config: ModelConfig, size: int, where: str) -> tuple[nets.Point, ...]:
+def find_points(
+    net: NormalisedNet, config: ModelConfig, num_classes: int, size: int, where: str
+) -> tuple[nets.Point, ...]:
     """Stitch points of a model; errors name the config field."""
     try:
-        return nets.find_points(net, size, config.points)
+        return nets.find_points(net, size, config.points, num_classes)
     except InputError as error:
-        raise InputError(f"{where}.points", error.value, error.problem) from error
+        raise InputError(f"{where}.{error.where}", error.value, error.problem) from error
 
 
 def _look_at_data(config: StudyConfig, name: str) -> DataFacts:
@@ -104,7 +114,7 @@ def _look_at_model(config: StudyConfig, name: str, dataset: DataFacts) -> ModelF
         raise InputError(f"{where}.train.batch", model.train.batch, problem)
     if model.train is not None and model.train.method == "simclr":
         _check_trunk(net, dataset.size, where)
-    points = find_points(net, model, dataset.size, where)
+    points = find_points(net, model, dataset.num_classes, dataset.size, where)
     flops = segment_flops(nets.cut(nets.freeze(net), points), dataset.size)
     return ModelFacts(points, weights, _code_digest(model.arch), flops)
 

@@ -68,7 +68,7 @@ def plan(arguments: Namespace) -> int:
 def validate(arguments: Namespace) -> int:
     """Check a config and everything it names."""
     config = _config(arguments)
-    units, _ = _expand(config)
+    units, _ = _expand(config, look_at_images=True)
     Store(arguments.storage or config.storage).check_writable()
     _say(f"{config.name} is valid: {len(units.models)} models, {len(units.iris)} IRI sets, {len(units.fits)} fits")
     return 0
@@ -197,10 +197,10 @@ def _config(arguments: Namespace) -> StudyConfig:
     return load_config(arguments.config, arguments.overrides)
 
 
-def _expand(config: StudyConfig) -> tuple[Plan, Catalogue]:
+def _expand(config: StudyConfig, look_at_images: bool = False) -> tuple[Plan, Catalogue]:
     from raystitch.catalogue import inspect
 
-    catalogue = inspect(config)
+    catalogue = inspect(config, look_at_images)
     return expand(config, catalogue), catalogue
 
 

@@ -1,40 +1,35 @@
 """Compute one unit: load what it needs, run the compute room, publish what came out.
 
-A :class:`Bench` lives in every worker process. It keeps the nets and images it loaded last, so that the next unit of the
+A :class:`Bench` lives in every worker process. Its shelf keeps the nets and images loaded last, so that the next unit of the
 same pair starts at once. Each method publishes create-only files whose content follows from the unit alone, so a unit may
 be retried, or computed by two workers at once, without harm. No Ray in here.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from raystitch import catalogue, iris, nets, training
 from raystitch.config import EvalSet, StudyConfig, TrainConfig
-from raystitch.data import ImageSet, load_images, make_cue, with_cue
-from raystitch.errors import InputError
+from raystitch.data import ImageSet, Split, make_cue
 from raystitch.evaluate import evaluate, evaluate_unstitched
 from raystitch.gallery import encode_gallery
-from raystitch.iris import Shard
-from raystitch.nets import CutNet, NormalisedNet
+from raystitch.nets import NormalisedNet
 from raystitch.results import encode_rows
+from raystitch.shelf import Shelf
 from raystitch.stitching import fit_stitches
 from raystitch.stitching.streams import Paste
 from raystitch.store import Store
 from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
-
-Split = Literal["train", "test"]
 
 CHECKPOINT_SECONDS = 60.0
 """Least time between two checkpoints of a training: how much work a kill may cost, beside the epoch it falls into."""
@@ -60,15 +55,12 @@ class Bench:
     def __init__(self, job: Job, device: str | None = None) -> None:
         self.job, self.config, self.store = job, job.config, job.store
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self.images = lru_cache(8)(self._load_images)
-        self.net = lru_cache(8)(self._load_net)
-        self.folded = lru_cache(8)(self._fold_net)
-        self.iri_set = lru_cache(2)(self._load_iri_set)
+        self.shelf = Shelf(job.config, job.store, self.device)
 
     def make_model(self, unit: ModelUnit) -> None:
         """Train or import a base model; publish its weights, then its accuracies in percent."""
         started = time.monotonic()
-        net = self._new_net(unit)
+        net = self.shelf.new_net(unit)
         model = self.config.models[unit.name]
         if model.train is None:
             catalogue.load_checkpoint(net, model, unit.seed, f"models.{unit.name}")
@@ -80,7 +72,7 @@ class Bench:
             "model": unit.ref,
             "arch": model.arch,
             "data": model.data,
-            "test_images": len(self._plain_images(model.data, "test")),
+            "test_images": len(self.shelf.plain(model.data, "test")),
             "parameters": sum(p.numel() for p in net.parameters()),
             "top1": self._accuracies(net, model.data),
             "wall_s": time.monotonic() - started,
@@ -91,7 +83,7 @@ class Bench:
 
     def make_shard(self, unit: ShardUnit) -> None:
         """Invert one index range of the training images; publish the tar."""
-        shown, front = self.images(unit.set.data, "train", "test"), self.folded(unit.set.model)
+        shown, front = self.shelf.images(unit.set.data, "train", "test"), self.shelf.folded(unit.set.model)
         part = slice(unit.start, unit.stop)
 
         def prefix(x: Tensor) -> Tensor:
@@ -103,8 +95,8 @@ class Bench:
 
     def close_set(self, unit: IriUnit) -> None:
         """Publish the gallery, then the index that makes an IRI set visible."""
-        first = next(self._shards(unit))[2]
-        originals = self.images(unit.data, "train", "test").images
+        first = next(self.shelf.shards(unit))[2]
+        originals = self.shelf.images(unit.data, "train", "test").images
         self.store.publish(unit.gallery, encode_gallery(originals, first))
         spec = self.config.iri
         record = {
@@ -113,7 +105,7 @@ class Bench:
             "module": unit.module,
             "optimiser": spec.optimiser,
             "steps": spec.steps,
-            **iris.set_index(self._shards(unit)),
+            **iris.set_index(self.shelf.shards(unit)),
             **self._stamp(),
         }
         self.store.publish(unit.marker, json.dumps(record, indent=1).encode())
@@ -134,7 +126,7 @@ class Bench:
 
     def _stitched_rows(self, units: Sequence[FitUnit]) -> dict[str, list[dict[str, Any]]]:
         unit = units[0]
-        front, end = self.net(unit.front), self.net(unit.end)
+        front, end = self.shelf.net(unit.front), self.shelf.net(unit.end)
         plain, paste = self._training_images(unit)
         fitted = fit_stitches(
             front,
@@ -151,21 +143,21 @@ class Bench:
             device=self.device,
             paste=paste,
         )
-        residuals = {} if unit.iris is None else self.iri_set(unit.iris)[1]
+        residuals = {} if unit.iris is None else self.shelf.iri_set(unit.iris)[1]
         rows: dict[str, list[dict[str, Any]]] = {u.id: [] for u in units}
         for eval_set in unit.eval_sets:
-            shown = self.images(unit.data, "test", eval_set)
+            shown = self.shelf.images(unit.data, "test", eval_set)
             measured = evaluate(list(fitted.values()), front, end, shown, self.device)
             for u in units:
                 rows[u.id].append({**self._row_names(u, eval_set, shown), **measured[u.objective], **residuals})
         return rows
 
     def _unstitched_rows(self, unit: FitUnit) -> dict[str, list[dict[str, Any]]]:
-        front, end = self.net(unit.front), self.net(unit.end)
+        front, end = self.shelf.net(unit.front), self.shelf.net(unit.end)
         alone = end if unit.front_point == 0 else front
         rows = []
         for eval_set in unit.eval_sets:
-            shown = self.images(unit.data, "test", eval_set)
+            shown = self.shelf.images(unit.data, "test", eval_set)
             measured = evaluate_unstitched(alone, front, end, shown, self.device)
             rows.append({**self._row_names(unit, eval_set, shown), **measured})
         return {unit.id: rows}
@@ -191,47 +183,17 @@ class Bench:
     def _training_images(self, unit: FitUnit) -> tuple[ImageSet, Paste | None]:
         """What the stitch is trained on: IRIs, or real images with the cue to plant in them."""
         if unit.iris is not None:
-            return self.iri_set(unit.iris)[0], None
-        plain, cue = self._plain_images(unit.data, "train"), self.config.data[unit.data].cue
+            return self.shelf.iri_set(unit.iris)[0], None
+        plain, cue = self.shelf.plain(unit.data, "train"), self.config.data[unit.data].cue
         if cue is None:
             return plain, None
         return plain, make_cue(cue, plain.num_classes, plain.images.shape[-1], "train").paste
 
     def _init_images(self, unit: FitUnit) -> Tensor:
         """Real training images that the initialisation is solved on, drawn by the fit's seed; the same on both arms."""
-        images = self.images(unit.data, "train", "test").images
+        images = self.shelf.images(unit.data, "train", "test").images
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(unit.seed))
         return images[order[: self.config.fit.init_images]]
-
-    def _plain_images(self, name: str, split: Split) -> ImageSet:
-        return self.images(name, split, "clean")
-
-    def _load_images(self, name: str, split: Split, eval_set: EvalSet) -> ImageSet:
-        """A split as an evaluation set shows it; ``test`` carries the cue as trained, ``clean`` none."""
-        dataset = self.config.data[name]
-        plain = load_images(dataset, split, f"data.{name}") if eval_set == "clean" else self._plain_images(name, split)
-        return with_cue(plain, dataset.cue, eval_set, split)
-
-    def _load_net(self, unit: ModelUnit) -> CutNet:
-        model, where = self.config.models[unit.name], f"models.{unit.name}"
-        net = self._new_net(unit)
-        try:
-            nets.load_weights(net, nets.read_weights(self.store.read(unit.weights), unit.weights), unit.weights)
-        except InputError as error:
-            raise self._damaged(unit.weights) from error
-        size = int(self._plain_images(model.data, "train").images.shape[-1])
-        points = catalogue.find_points(net, model, size, where)
-        cut = nets.cut(nets.freeze(net), points)
-        nets.freeze(cut)
-        return cut.to(self.device)
-
-    def _fold_net(self, unit: ModelUnit) -> CutNet:
-        return nets.fold_batchnorm(self.net(unit))
-
-    def _new_net(self, unit: ModelUnit) -> NormalisedNet:
-        model = self.config.models[unit.name]
-        classes = self._plain_images(model.data, "train").num_classes
-        return catalogue.build(model, classes, unit.seed, f"models.{unit.name}")
 
     def _train(self, net: NormalisedNet, unit: ModelUnit, recipe: TrainConfig) -> None:
         """Train from where an interrupted training of the unit left off, if there was one."""
@@ -241,7 +203,7 @@ class Bench:
             load=lambda: self._read_if_there(unit.training),
             seconds=CHECKPOINT_SECONDS,
         )
-        plain, cue = self._plain_images(name, "train"), self.config.data[name].cue
+        plain, cue = self.shelf.plain(name, "train"), self.config.data[name].cue
         training.train(net, plain, recipe, unit.seed, cue, self.device, checkpoints=kept)
 
     def _read_if_there(self, name: str) -> bytes | None:
@@ -250,52 +212,15 @@ class Bench:
         except FileNotFoundError:
             return None
 
-    def _shards(self, unit: IriUnit) -> Iterator[tuple[str, bytes, Shard]]:
-        for part in unit.shards:
-            content = self.store.read(part.marker)
-            try:
-                shard = iris.decode_shard(content)
-            except (InputError, ValueError) as error:
-                raise self._damaged(part.marker) from error
-            yield part.marker, content, shard
-
-    def _damaged(self, name: str) -> OSError:
-        """Set a damaged file aside, so that the next run makes it again; returns what to raise."""
-        self.store.quarantine(name)
-        return OSError(f"{name} was damaged and is now under damaged/; the next run makes it again")
-
-    def _load_iri_set(self, unit: IriUnit) -> tuple[ImageSet, dict[str, float]]:
-        """The IRIs of a set with the labels of their images, and the residual columns of the results."""
-        index = self._read_index(unit)
-        written = {entry["name"]: entry["sha256"] for entry in index["shards"]}
-        shards = []
-        for name, content, shard in self._shards(unit):
-            if hashlib.sha256(content).hexdigest() != written[name]:
-                raise self._damaged(name)
-            shards.append(shard)
-        images = torch.cat([torch.from_numpy(shard.images) for shard in shards])
-        labels = torch.cat([torch.from_numpy(shard.labels) for shard in shards])
-        classes = self._plain_images(unit.data, "train").num_classes
-        residual = index["residual"]
-        return ImageSet(images, labels, classes), {
-            "iri_r_median": residual["median"],
-            "iri_r_p90": residual["p90"],
-        }
-
-    def _read_index(self, unit: IriUnit) -> dict[str, Any]:
-        try:
-            index: dict[str, Any] = json.loads(self.store.read(unit.marker))
-        except ValueError as error:
-            raise self._damaged(unit.marker) from error
-        return index
-
     def _accuracies(self, net: NormalisedNet, name: str) -> dict[str, float]:
         kinds: list[tuple[Split, EvalSet]] = [("train", "test"), ("test", "test")]
         if self.config.data[name].cue is not None:
             kinds += [("test", "shuffled"), ("test", "clean")]
         net.eval()
         return {
-            split if shown == "test" else shown: training.accuracy(net, self.images(name, split, shown), self.device)
+            split if shown == "test" else shown: training.accuracy(
+                net, self.shelf.images(name, split, shown), self.device
+            )
             for split, shown in kinds
         }
 

@@ -55,7 +55,7 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
 
     study = config if isinstance(config, StudyConfig) else parse_config(config)
     store = Store(storage or study.storage)
-    plan = expand(study, inspect(study))
+    plan = expand(study, inspect(study, look_at_images=True))
     store.check_writable()
     _note_other_definition(store, study)
     publish_study(store, study, plan, {"created": _now(), **provenance()})

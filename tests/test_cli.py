@@ -137,6 +137,29 @@ def test_one_class_is_not_a_task(tmp_path: Path, capsys: pytest.CaptureFixture[s
     refused(tmp_path, capsys, study, "data.digits", "two classes")
 
 
+def test_an_image_that_cannot_be_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = image_folder(tmp_path / "images", 10, 60)
+    torn = images / "test" / "class3" / "7.png"
+    torn.write_bytes(torn.read_bytes()[:60])
+    study = changed("data.digits", {"source": "folder", "path": str(images)})
+    refused(tmp_path, capsys, study, "class3/7.png")
+
+
+def test_a_net_of_another_number_of_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_nets.py").write_text(
+        "from torch import nn\n"
+        "def seven(num_classes):\n"
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 7))\n"
+        "def leaving(num_classes):\n"
+        "    raise SystemExit(0)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    refused(tmp_path, capsys, changed("models.net.arch", "odd_nets:seven"), "models.net.arch", "7", "10")
+    refused(tmp_path, capsys, changed("models.net.arch", "odd_nets:leaving"), "models.net.arch", "odd_nets:leaving")
+
+
 def test_empty_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for split in ("train", "test"):
         (tmp_path / "images" / split / "class0").mkdir(parents=True)

@@ -18,6 +18,7 @@ LEVELS = [
     {"nets", "data"},
     {"iris", "stitching", "metrics", "attacks", "training", "report"},
     {"cost", "gallery", "evaluate", "reporting", "catalogue"},
+    {"shelf"},
     {"execute"},
     {"distributed"},
     {"sweep"},

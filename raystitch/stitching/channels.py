@@ -7,6 +7,7 @@ from the same least-squares solution, cut to that rank.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from raystitch.config import StitchConfig
 
 
-class ChannelMap(nn.Module):
+class ChannelMap(nn.Module, ABC):
     """A map of features (…, in) → (…, out), or of conv channels (B, in, H, W) → (B, out, H, W).
 
     Attributes:
@@ -30,17 +31,17 @@ class ChannelMap(nn.Module):
         self.most_rank = min(in_features, out_features)
 
     @property
+    @abstractmethod
     def matrix(self) -> Tensor | None:
         """A (out, in), detached; ``None`` if the map is not affine."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, z: Tensor, conv: bool) -> Tensor:
         """Map the last dimension, or with ``conv`` the first after the batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def set_affine(self, matrix: Tensor, bias: Tensor) -> None:
         """Become ``z ↦ matrix z + bias``; (out, in) and (out). The matrix has at most ``most_rank``."""
-        raise NotImplementedError
 
     def randomise(self, generator: torch.Generator) -> None:
         """Uniform in ±1/√fan-in, weights and biases, layer by layer, as :class:`torch.nn.Linear`."""

@@ -1,0 +1,117 @@
+"""What a worker loads to compute units, and keeps for the next ones: images, nets, IRI sets.
+
+Whatever it reads back from the store is checked; a damaged file is set aside, so that the next run makes it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from raystitch import catalogue, iris, nets
+from raystitch.config import EvalSet, StudyConfig
+from raystitch.data import ImageSet, Split, load_images, with_cue
+from raystitch.errors import InputError
+from raystitch.iris import Shard
+from raystitch.nets import CutNet, NormalisedNet
+from raystitch.store import Store
+from raystitch.units import IriUnit, ModelUnit
+
+
+class Shelf:
+    """Loads images, nets and IRI sets of a study, and keeps those used last.
+
+    Attributes:
+        images: (dataset, split, evaluation set) → the images as that set shows them; ``test`` carries the cue as trained.
+        net: model unit → its frozen net, cut at its points.
+        folded: model unit → the same with BatchNorm folded into its convolutions.
+        iri_set: IRI unit → its images with the labels of their originals, and the residual columns of the results.
+
+    Args:
+        config: the study.
+        store: where units are published.
+        device: torch device of the nets.
+    """
+
+    def __init__(self, config: StudyConfig, store: Store, device: str) -> None:
+        self.config, self.store, self.device = config, store, device
+        self.images = lru_cache(8)(self._load_images)
+        self.net = lru_cache(8)(self._load_net)
+        self.folded = lru_cache(8)(self._fold_net)
+        self.iri_set = lru_cache(2)(self._load_iri_set)
+
+    def plain(self, name: str, split: Split) -> ImageSet:
+        """A split without any cue."""
+        return self.images(name, split, "clean")
+
+    def _load_images(self, name: str, split: Split, eval_set: EvalSet) -> ImageSet:
+        dataset = self.config.data[name]
+        plain = load_images(dataset, split, f"data.{name}") if eval_set == "clean" else self.plain(name, split)
+        return with_cue(plain, dataset.cue, eval_set, split)
+
+    def _load_net(self, unit: ModelUnit) -> CutNet:
+        model, where = self.config.models[unit.name], f"models.{unit.name}"
+        net = self.new_net(unit)
+        try:
+            nets.load_weights(net, nets.read_weights(self.store.read(unit.weights), unit.weights), unit.weights)
+        except InputError as error:
+            raise self._damaged(unit.weights) from error
+        shown = self.plain(model.data, "train")
+        points = catalogue.find_points(net, model, shown.num_classes, int(shown.images.shape[-1]), where)
+        cut = nets.cut(nets.freeze(net), points)
+        nets.freeze(cut)
+        return cut.to(self.device)
+
+    def _fold_net(self, unit: ModelUnit) -> CutNet:
+        return nets.fold_batchnorm(self.net(unit))
+
+    def new_net(self, unit: ModelUnit) -> NormalisedNet:
+        """The unit's net with seeded initial weights."""
+        model = self.config.models[unit.name]
+        classes = self.plain(model.data, "train").num_classes
+        return catalogue.build(model, classes, unit.seed, f"models.{unit.name}")
+
+    def shards(self, unit: IriUnit) -> Iterator[tuple[str, bytes, Shard]]:
+        """Name, bytes and content of each shard of a set, in order, one at a time."""
+        for part in unit.shards:
+            content = self.store.read(part.marker)
+            try:
+                shard = iris.decode_shard(content)
+            except (InputError, ValueError) as error:
+                raise self._damaged(part.marker) from error
+            yield part.marker, content, shard
+
+    def _damaged(self, name: str) -> OSError:
+        """Set a damaged file aside, so that the next run makes it again; returns what to raise."""
+        self.store.quarantine(name)
+        return OSError(f"{name} was damaged and is now under damaged/; the next run makes it again")
+
+    def _load_iri_set(self, unit: IriUnit) -> tuple[ImageSet, dict[str, float]]:
+        """The IRIs of a set with the labels of their images, and the residual columns of the results."""
+        index = self._read_index(unit)
+        written = {entry["name"]: entry["sha256"] for entry in index["shards"]}
+        shards = []
+        for name, content, shard in self.shards(unit):
+            if hashlib.sha256(content).hexdigest() != written[name]:
+                raise self._damaged(name)
+            shards.append(shard)
+        images = torch.cat([torch.from_numpy(shard.images) for shard in shards])
+        labels = torch.cat([torch.from_numpy(shard.labels) for shard in shards])
+        classes = self.plain(unit.data, "train").num_classes
+        residual = index["residual"]
+        return ImageSet(images, labels, classes), {
+            "iri_r_median": residual["median"],
+            "iri_r_p90": residual["p90"],
+        }
+
+    def _read_index(self, unit: IriUnit) -> dict[str, Any]:
+        try:
+            index: dict[str, Any] = json.loads(self.store.read(unit.marker))
+        except ValueError as error:
+            raise self._damaged(unit.marker) from error
+        return index
