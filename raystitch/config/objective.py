@@ -22,6 +22,8 @@ TERMS = ("hlm", "slm", "dm", "fula")
 """The four losses of METHOD §3, of which sums are made."""
 EXACT = "dm_exact"
 """Direct matching solved by least squares instead of trained; it takes part in no sum."""
+_MAX_WEIGHT = 1e30  # far below where a float32 loss overflows by its weight alone
+_DEPTH_DIGITS = 4
 _TERM = re.compile(r"(?:(\d+\.?\d*(?:e[+-]?\d+)?|\.\d+)\*)?([a-z_]+)(?:@(\d+))?", re.ASCII)
 
 
@@ -58,6 +60,8 @@ def objective_terms(objective: str) -> tuple[Term, ...]:
     for part in re.split(r"(?<!\de)\+", text):  # the plus of 1e+3 joins no terms
         term = _term(part)
         weights[term.name, term.depth] = weights.get((term.name, term.depth), 0.0) + term.weight
+    if not max(weights.values()) <= _MAX_WEIGHT:
+        raise ValueError(f"a weight is at most {_MAX_WEIGHT:g}")
     terms = (Term(name, depth, weight) for (name, depth), weight in weights.items())
     return tuple(sorted(terms, key=lambda term: (term.name, math.inf if term.depth is None else term.depth)))
 
@@ -84,6 +88,8 @@ def _term(text: str) -> Term:
         raise ValueError(f"{name} has no depth; only fula has, as in fula@{depth}")
     if not 0 < weight < math.inf:
         raise ValueError("a weight must be a positive number")
+    if depth is not None and len(depth) > _DEPTH_DIGITS:
+        raise ValueError(f"a depth is at most {10**_DEPTH_DIGITS - 1}")
     if depth is not None and int(depth) == 0:
         return Term("dm", None, weight)
     return Term(cast("TermName", name), None if depth is None else int(depth), weight)

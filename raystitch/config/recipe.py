@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+
+from raystitch.config.values import Part
 
 _SMALL: Mapping[str, Any] = {"epochs": 200, "batch": 128, "augment": "flip_crop"}
 _LARGE: Mapping[str, Any] = {"epochs": 200, "batch": 256, "augment": "resized_crop_flip"}
@@ -29,38 +31,34 @@ def as_fraction(value: object) -> object:
     """``"8/255"`` → 8/255, so that pixel distances can be written as papers write them; anything else as it is."""
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*/\s*([1-9]\d*)\s*", value)
+    match = re.fullmatch(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*/\s*([1-9]\d{0,20})\s*", value, re.ASCII)
     return float(match[1]) / int(match[2]) if match else value
 
 
 PixelDistance = Annotated[float, BeforeValidator(as_fraction), Field(gt=0, le=1)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class AttackConfig(_Part):
+class AttackConfig(Part):
     """The attack of adversarial training: PGD from the clean image, L∞, in pixel units [0, 1] (METHOD §8).
 
     ``share`` of each batch is attacked. Distances may be written as ``8/255``.
     """
 
-    steps: int = Field(default=10, ge=1)
+    steps: int = Field(default=10, ge=1, le=10_000)
     eps: PixelDistance = 8 / 255
     step: PixelDistance = 2 / 255
     share: float = Field(default=0.5, gt=0, le=1)
 
 
-class SimclrConfig(_Part):
+class SimclrConfig(Part):
     """What SimCLR adds: InfoNCE's temperature, and the linear head, by default with the epochs and rate of the trunk."""
 
     temperature: float = Field(default=0.5, gt=0)
-    head_epochs: int | None = Field(default=None, ge=1)
+    head_epochs: int | None = Field(default=None, ge=1, le=100_000)
     head_lr: float | None = Field(default=None, gt=0)
 
 
-class TrainConfig(_Part):
+class TrainConfig(Part):
     """Recipe of a base model (METHOD §8): SGD with Nesterov momentum, lr ×0.1 at 1/3 and 2/3 of the epochs.
 
     ``preset`` fills in the paper's values for a family of nets; keys given beside it win. ``schedule: cosine`` falls to zero
@@ -70,14 +68,14 @@ class TrainConfig(_Part):
 
     preset: Preset | None = Field(default=None, exclude=True)
     method: Literal["supervised", "simclr", "adversarial"] = "supervised"
-    epochs: int = Field(default=200, ge=1)
+    epochs: int = Field(default=200, ge=1, le=100_000)
     lr: float = Field(default=0.1, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=1e-4, ge=0)
-    batch: int = Field(default=128, ge=2)
+    batch: int = Field(default=128, ge=2, le=1_000_000)
     augment: Literal["flip_crop", "crop", "resized_crop_flip", "none"] = "flip_crop"
     schedule: Literal["step", "cosine"] = "step"
-    warmup: int = Field(default=0, ge=0)
+    warmup: int = Field(default=0, ge=0, le=100_000)
     simclr: SimclrConfig = SimclrConfig()
     attack: AttackConfig = AttackConfig()
 

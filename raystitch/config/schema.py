@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, field_validator, model_validator
 
 from raystitch.config.objective import Objective
 from raystitch.config.recipe import TrainConfig
 from raystitch.config.values import (
+    MAX_SIDE,
     NORMALISATIONS,
     Arm,
     EvalSet,
+    FilePath,
     Many,
+    Part,
     PointChoice,
     Protocol,
+    Seed,
     SeedRange,
+    SettingName,
+    WordName,
+    class_list,
     named_normalisation,
+    plain_arguments,
 )
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CueConfig(_Part):
+class CueConfig(Part):
     """A planted shortcut (METHOD §8): a square pasted into each image after augmentation.
 
     ``pixel`` has one colour per class, ``rand`` is a square of noise that carries no information. ``placement: class`` gives
@@ -34,18 +39,18 @@ class CueConfig(_Part):
 
     kind: Literal["pixel", "rand"] = "pixel"
     placement: Literal["random", "class"] = "random"
-    size: int | None = Field(default=None, ge=1)
-    seed: int = Field(default=0, ge=0)
+    size: int | None = Field(default=None, ge=1, le=MAX_SIDE)
+    seed: Seed = 0
 
 
-class SplitLimit(_Part):
+class SplitLimit(Part):
     """How many images of a split to use: evenly spaced rows, so that sets sorted by class keep every class."""
 
-    train: int | None = Field(default=None, ge=1)
-    test: int | None = Field(default=None, ge=1)
+    train: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    test: int | None = Field(default=None, ge=1, le=1_000_000_000)
 
 
-class DataConfig(_Part):
+class DataConfig(Part):
     """A dataset with a ``train`` and a ``test`` split.
 
     ``digits`` is built in. ``parquet`` reads the Hugging Face layout (an image column and an integer label column);
@@ -57,16 +62,18 @@ class DataConfig(_Part):
     """
 
     source: Literal["digits", "noise", "parquet", "folder", "webdataset", "cifar"]
-    path: str | None = None
-    train: str | None = None
-    test: str | None = None
-    size: int | None = Field(default=None, ge=4)
+    path: FilePath | None = None
+    train: FilePath | None = None
+    test: FilePath | None = None
+    size: int | None = Field(default=None, ge=4, le=MAX_SIDE)
     limit: SplitLimit = SplitLimit()
-    classes: StrictInt | StrictStr | tuple[StrictInt | StrictStr, ...] | None = None
+    classes: Annotated[
+        StrictInt | StrictStr | tuple[StrictInt | StrictStr, ...] | None, BeforeValidator(class_list)
+    ] = None
     greyscale: bool = False
     kind: Literal["uniform", "pink"] = "uniform"
-    count: int = Field(default=1000, ge=1)
-    seed: int = Field(default=0, ge=0)
+    count: int = Field(default=1000, ge=1, le=10_000_000)
+    seed: Seed = 0
     cue: Annotated[CueConfig | None, BeforeValidator(lambda v: {"kind": v} if isinstance(v, str) else v)] = None
 
     @model_validator(mode="before")
@@ -88,8 +95,8 @@ class DataConfig(_Part):
     @model_validator(mode="after")
     def _classes_and_noise(self) -> DataConfig:
         if self.source == "noise":
-            if self.classes is not None and (not isinstance(self.classes, int) or self.classes < 1):
-                raise ValueError("source 'noise' has no named classes; set classes to their number (10 by default)")
+            if self.classes is not None and (not isinstance(self.classes, int) or not 1 <= self.classes <= 1_000_000):
+                raise ValueError("source 'noise' has no named classes; set classes to their number, 1 to 1000000")
         elif given := sorted({"kind", "count", "seed"} & self.model_fields_set):
             raise ValueError(f"{' and '.join(given)} only go with source 'noise', not {self.source!r}")
         elif isinstance(self.classes, int) or self.classes in ((), ""):
@@ -97,14 +104,18 @@ class DataConfig(_Part):
         return self
 
 
-class Normalisation(_Part):
+_Mean = Annotated[float, Field(ge=-1, le=1)]
+_Std = Annotated[float, Field(ge=1e-4, le=100)]
+
+
+class Normalisation(Part):
     """Channel mean and standard deviation applied inside the net to images in [0, 1]."""
 
-    mean: tuple[float, float, float]
-    std: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+    mean: tuple[_Mean, _Mean, _Mean]
+    std: tuple[_Std, _Std, _Std]
 
 
-class ModelConfig(_Part):
+class ModelConfig(Part):
     """A base model: an architecture with either a checkpoint or a training recipe.
 
     ``arch`` is a timm name, ``cifar_resnet20``/``32``/``44``/``56``, ``resnet_mini``, or ``module:function``; ``args``
@@ -112,15 +123,23 @@ class ModelConfig(_Part):
     """
 
     arch: str
-    args: dict[str, Any] = {}
+    args: Annotated[dict[str, Any], AfterValidator(plain_arguments)] = Field(default={})
     data: str
     seeds: SeedRange = (0,)
     normalise: Annotated[Normalisation, BeforeValidator(named_normalisation)] = Normalisation(
         mean=NORMALISATIONS["imagenet"][0], std=NORMALISATIONS["imagenet"][1]
     )
-    checkpoint: str | None = None
+    checkpoint: FilePath | None = None
     train: TrainConfig | None = None
     points: tuple[str, ...] | None = None
+
+    @field_validator("points")
+    @classmethod
+    def _points_differ(cls, points: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        twice = next((name for name, times in Counter(points).items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"names {twice!r} twice; name each module once, in any order")
+        return points
 
     @model_validator(mode="after")
     def _one_origin(self) -> ModelConfig:
@@ -131,7 +150,7 @@ class ModelConfig(_Part):
         return self
 
 
-class SettingConfig(_Part):
+class SettingConfig(Part):
     """Pairs of models to stitch: every front with every end, on one dataset.
 
     A reference is ``name``, ``name/seed`` or ``name/first-last``. ``data`` is by default the front's training data, and
@@ -145,7 +164,7 @@ class SettingConfig(_Part):
     points: PointChoice | None = None
 
 
-class IriConfig(_Part):
+class IriConfig(Part):
     """How identically represented inputs are found (METHOD §2).
 
     ``sign_pgd`` is the published optimiser (step ``lr`` = 1/255 in pixels, 200 steps); ``adam`` minimises the sum of
@@ -154,13 +173,13 @@ class IriConfig(_Part):
     """
 
     optimiser: Literal["adam", "sign_pgd"] = "adam"
-    steps: int = Field(default=400, ge=1)
+    steps: int = Field(default=400, ge=1, le=1_000_000)
     lr: float | None = Field(default=None, gt=0)
     tolerance: float = Field(default=0.0, ge=0)
     dtype: Literal["uint8", "float32"] = "uint8"
-    batch: int = Field(default=128, ge=1)
-    shard_size: int = Field(default=512, ge=1)
-    seed: int = Field(default=0, ge=0)
+    batch: int = Field(default=128, ge=1, le=1_000_000)
+    shard_size: int = Field(default=512, ge=1, le=1_000_000)
+    seed: Seed = 0
 
     @property
     def step_size(self) -> float:
@@ -168,7 +187,7 @@ class IriConfig(_Part):
         return self.lr if self.lr is not None else {"adam": 0.1, "sign_pgd": 1 / 255}[self.optimiser]
 
 
-class StitchConfig(_Part):
+class StitchConfig(Part):
     """What a stitch can express: its map from the front's features to the end's, the same at every position.
 
     ``identity`` trains nothing and needs equal shapes; ``affine`` is the method's; ``low_rank`` is an affine map whose
@@ -176,8 +195,8 @@ class StitchConfig(_Part):
     """
 
     kind: Literal["identity", "affine", "low_rank", "mlp"] = "affine"
-    rank: int | None = Field(default=None, ge=1)
-    width: int | None = Field(default=None, ge=1)
+    rank: int | None = Field(default=None, ge=1, le=100_000)
+    width: int | None = Field(default=None, ge=1, le=100_000)
 
     @model_validator(mode="before")
     @classmethod
@@ -198,26 +217,26 @@ class StitchConfig(_Part):
         return self.kind if size is None else f"{self.kind}:{size}"
 
 
-class FitConfig(_Part):
+class FitConfig(Part):
     """How a stitch is trained (METHOD §5): Adam, lr ×0.1 after 1/3 and 2/3 of the epochs, last partial batch dropped."""
 
-    epochs: int = Field(default=30, ge=1)
-    batch: int = Field(default=128, ge=2)
+    epochs: int = Field(default=30, ge=1, le=100_000)
+    batch: int = Field(default=128, ge=2, le=1_000_000)
     lr: float = Field(default=1e-3, gt=0)
     weight_decay: float = Field(default=1e-4, ge=0)
     init: Literal["pinv", "random", "identity"] = "pinv"
-    init_images: int = Field(default=500, ge=2)
+    init_images: int = Field(default=500, ge=2, le=10_000_000)
     stitch: StitchConfig = StitchConfig()
 
 
-class Resources(_Part):
+class Resources(Part):
     """What one worker asks Ray for. Its torch threads are ``cpus`` rounded up, so results do not depend on the machine."""
 
-    cpus: float = Field(default=1, gt=0)
-    gpus: float = Field(default=0, ge=0)
+    cpus: float = Field(default=1, ge=0.001, le=10_000)
+    gpus: float = Field(default=0, ge=0, le=10_000)
 
 
-class ResourcesConfig(_Part):
+class ResourcesConfig(Part):
     """Per kind of worker: ``iri`` workers make base models and IRI sets, ``fit`` workers the fits.
 
     Each asks for half a core by default, so that both kinds overlap and every core serves one of each. ``iri_actors`` is the
@@ -226,18 +245,18 @@ class ResourcesConfig(_Part):
 
     iri: Resources = Resources(cpus=0.5)
     fit: Resources = Resources(cpus=0.5)
-    iri_actors: int | None = Field(default=None, ge=1)
+    iri_actors: int | None = Field(default=None, ge=1, le=10_000)
 
 
-class StudyConfig(_Part):
+class StudyConfig(Part):
     """One study. ``points`` pairs stitch points: ``all`` (every front point with the end point at the same relative
     depth), ``cross`` (every front point with every end point), or a list of front points or [front, end] pairs."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
-    title: str = ""
-    data: dict[str, DataConfig] = Field(min_length=1)
-    models: dict[str, ModelConfig] = Field(min_length=1)
-    settings: dict[str, SettingConfig] = Field(min_length=1)
+    title: str = Field(default="", max_length=500)
+    data: dict[WordName, DataConfig] = Field(min_length=1)
+    models: dict[WordName, ModelConfig] = Field(min_length=1)
+    settings: dict[SettingName, SettingConfig] = Field(min_length=1)
     points: PointChoice = "all"
     objectives: Many[Objective] = ("hlm", "slm", "fula", "dm")
     arms: Many[Arm] = ("real", "iri")
@@ -246,4 +265,4 @@ class StudyConfig(_Part):
     iri: IriConfig = IriConfig()
     fit: FitConfig = FitConfig()
     resources: ResourcesConfig = ResourcesConfig()
-    storage: str = "./runs"
+    storage: FilePath = "./runs"

@@ -1,12 +1,13 @@
-"""How values are written in a config: ranges, one or many, named normalisations, choices of points."""
+"""How values are written in a config: names, ranges, one or many, plain values, named normalisations, choices of points."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from raystitch.errors import did_you_mean
 
@@ -22,23 +23,91 @@ NORMALISATIONS: Mapping[str, tuple[tuple[float, float, float], tuple[float, floa
 }
 """Channel mean and standard deviation, in pixel units [0, 1], by the name a config uses."""
 
+MAX_SEED = 2**31 - 1
+MAX_SEEDS = 10_000
+"""How many seeds one list or range may have."""
+MAX_SIDE = 4096
+"""Of images, in pixels."""
+_MAX_NAME = 80
+_MAX_ARGS = 10_000  # values in the arguments of a net, those inside others included
 
 _T = TypeVar("_T")
 
 
+class Part(BaseModel):
+    """A section of a config: frozen, with known keys only, and no number that is NaN or infinite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and kind in (int, float, int | None, float | None):
+            raise ValueError("give a number, not true or false")
+        return value
+
+
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
+FilePath = Annotated[str, Field(min_length=1)]
+"""A path or URL."""
+
+
+def setting_name(name: str) -> str:
+    """A name as it is.
+
+    Raises:
+        ValueError: it is empty, too long, or has a slash or what cannot be printed in it.
+    """
+    if not name.strip():
+        raise ValueError("a name must not be empty")
+    if name != name.strip() or "/" in name or not name.isprintable():
+        raise ValueError("a name has no '/', no control characters, and no blanks around it")
+    if len(name) > _MAX_NAME:
+        raise ValueError(f"a name has at most {_MAX_NAME} characters")
+    return name
+
+
+def word_name(name: str) -> str:
+    """As :func:`setting_name`, and without blanks inside."""
+    if " " in setting_name(name):
+        raise ValueError("a name of a dataset or a model has no blanks; write '-' or '_'")
+    return name
+
+
+SettingName = Annotated[str, AfterValidator(setting_name)]
+WordName = Annotated[str, AfterValidator(word_name)]
+
+
 def expand_range(value: object) -> object:
-    """``3`` → (3,), ``"1-3"`` → (1, 2, 3), ``[0, "2-3"]`` → (0, 2, 3)."""
+    """``3`` → (3,), ``"1-3"`` → (1, 2, 3), ``[0, "2-3"]`` → (0, 2, 3); at most 10,000 numbers up to 2³¹ - 1."""
     if isinstance(value, (list, tuple)):
-        return tuple(n for item in value for n in as_tuple(expand_range(item)))
+        numbers: list[object] = []
+        for item in value:
+            numbers.extend(as_tuple(expand_range(item)))
+            _check_length(len(numbers))
+        return tuple(numbers)
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", value) if isinstance(value, str) else None
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", value, re.ASCII) if isinstance(value, str) else None
     if match is None:
         raise ValueError("give a number, a range such as '1-3', or a list of these")
-    first, last = int(match[1]), int(match[2] or match[1])
+    return tuple(_numbers(match[1], match[2] or match[1]))
+
+
+def _numbers(first_text: str, last_text: str) -> range:
+    if max(len(first_text), len(last_text)) > 20 or int(last_text) > MAX_SEED or int(first_text) > MAX_SEED:
+        raise ValueError(f"a seed is at most {MAX_SEED}")
+    first, last = int(first_text), int(last_text)
     if last < first:
         raise ValueError(f"the range runs backwards; write '{last}-{first}'")
-    return tuple(range(first, last + 1))
+    _check_length(last - first + 1)
+    return range(first, last + 1)
+
+
+def _check_length(count: int) -> None:
+    if count > MAX_SEEDS:
+        raise ValueError(f"gives {count} seeds or more; give at most {MAX_SEEDS}")
 
 
 def as_tuple(value: object) -> tuple[object, ...]:
@@ -58,7 +127,7 @@ def _filled(values: tuple[_T, ...]) -> tuple[_T, ...]:
 
 
 Many = Annotated[tuple[_T, ...], BeforeValidator(one_or_many), AfterValidator(_filled)]
-SeedRange = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(expand_range), AfterValidator(_filled)]
+SeedRange = Annotated[tuple[Seed, ...], BeforeValidator(expand_range), AfterValidator(_filled)]
 
 
 def named_normalisation(value: object) -> object:
@@ -71,9 +140,63 @@ def named_normalisation(value: object) -> object:
     return {"mean": mean, "std": std}
 
 
+def class_list(value: object) -> object:
+    """What names classes: a number, the path of a list, or a list of names, WordNet ids and labels."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            if isinstance(item, bool) or not isinstance(item, (int, str)):
+                raise ValueError(f"{item!r} is no class; give names, WordNet ids or labels")
+        return tuple(value)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, str))):
+        raise ValueError("give a list of names, WordNet ids or labels, or the path of a text file of these")
+    return value
+
+
+def plain_arguments(values: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as they are.
+
+    Raises:
+        ValueError: one is not plain (text, numbers, true, false, null, lists and mappings of these), NaN or infinite.
+    """
+    budget = _MAX_ARGS
+    waiting: list[tuple[str, object]] = list(values.items())
+    while waiting:
+        path, value = waiting.pop()
+        budget -= 1
+        if budget < 0:
+            raise ValueError(f"holds more than {_MAX_ARGS} values")
+        if isinstance(value, dict):
+            waiting.extend((f"{path}.{_plain_key(key, path)}", inner) for key, inner in value.items())
+        elif isinstance(value, (list, tuple)):
+            waiting.extend((f"{path}.{index}", inner) for index, inner in enumerate(value))
+        elif not _is_plain(value):
+            raise ValueError(
+                f"{path} is {_short(value)}; give text, finite numbers, true, false, null, or lists of these"
+            )
+    return values
+
+
+def _plain_key(key: object, path: str) -> str:
+    if not isinstance(key, str) or not _is_plain(key):
+        raise ValueError(f"{path} has the key {_short(key)}; keys are text")
+    return key
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return not any("\ud800" <= character <= "\udfff" for character in value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, (bool, int))
+
+
+def _short(value: object) -> str:
+    return repr(value)[:60]
+
+
 def point_choice(value: object) -> object:
     """``all``, ``cross``, or a tuple of points and (front, end) pairs."""
-    if value in ("all", "cross"):
+    if isinstance(value, str) and value in ("all", "cross"):
         return value
     if not isinstance(value, (list, tuple)) or not value:
         raise ValueError("give 'all', 'cross', or a list of front points and [front, end] pairs")

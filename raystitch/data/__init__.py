@@ -10,7 +10,7 @@ from raystitch.data.describe import SplitFacts, describe
 from raystitch.data.detect import detect
 from raystitch.data.imageset import ImageSet, Split, to_float
 from raystitch.data.importing import import_dataset
-from raystitch.data.load import count, fingerprint, image_size, load_images, num_classes
+from raystitch.data.load import check_images, count, fingerprint, image_size, load_images, num_classes
 from raystitch.data.stream import Batch, ImageStream, open_stream, stream_batches
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "ImageStream",
     "Split",
     "SplitFacts",
+    "check_images",
     "count",
     "describe",
     "detect",

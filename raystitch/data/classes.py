@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,7 +115,7 @@ class _Finder:
             )
         if labels:
             return next(iter(labels))
-        if isinstance(entry, int) or entry.strip().isdecimal():
+        if isinstance(entry, int) or re.fullmatch(r"\d{1,18}", entry.strip(), re.ASCII):
             if 0 <= int(entry) < self.count:
                 return int(entry)
             raise InputError(self.field, entry, f"is no label of this dataset, which has 0 to {self.count - 1}")
@@ -129,8 +130,9 @@ def _read_list(url: str, field: str, options: Mapping[str, Any]) -> tuple[str, .
     try:
         with fsspec.open(url, "r", encoding="utf-8", **(options if "://" in url else {})) as stream:
             lines = [line.strip() for line in stream.read().splitlines()]
-    except (OSError, ValueError, ImportError) as error:
-        problem = f"cannot be read ({error}); give a list of classes or a text file with one per line"
+    except Exception as error:  # what a remote file raises depends on its file system
+        reason = str(error) or type(error).__name__
+        problem = f"cannot be read ({reason}); give a list of classes or a text file with one per line"
         raise InputError(field, url, problem) from error
     entries = tuple(line for line in lines if line and not line.startswith("#"))
     if not entries:

@@ -20,6 +20,7 @@ from raystitch.data.imageset import ImageSet, Split
 from raystitch.errors import InputError
 
 _GRID_LIMIT = 100  # levels per channel; above it C³ colours are too many to search and no finer spacing is needed
+_MAX_COLOURS = 10_000  # more are too close to tell apart, and searching them takes minutes
 _PURPOSES = {"train": 1, "test": 2, "colours": 3, "places": 4}  # one independent stream of the seed each
 
 
@@ -80,11 +81,13 @@ def make_cue(config: CueConfig, num_classes: int, size: int, split: Split) -> Cu
     the same index have unrelated places. With ``placement: class`` the place tells the class, also for ``rand``.
 
     Raises:
-        InputError: the marker is larger than the image.
+        InputError: the marker is larger than the image, or there are too many classes to give each a colour.
     """
     side = config.size if config.size is not None else max(1, round(4 * size / 32))
     if side > size:
         raise InputError("cue.size", side, f"the marker is larger than the images; use at most {size}")
+    if config.kind == "pixel" and num_classes > _MAX_COLOURS:
+        raise InputError("cue.kind", "pixel", f"has colours for at most {_MAX_COLOURS} classes, not {num_classes}")
     return Cue(
         side=side,
         image_size=size,

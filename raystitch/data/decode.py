@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -18,13 +18,7 @@ from raystitch.errors import InputError
 Picture = tuple[str, Image.Image | NDArray[np.uint8]]
 """A name to use in errors (file, or file and row) and the image: opened, perhaps not yet decoded; or uint8 (3, H, W)."""
 
-_FAILURES = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    Image.DecompressionBombError,
-)  # what Pillow raises on bad bytes
+_MAX_RATIO = 100  # of the sides of an image that is to be resized
 
 
 def open_picture(data: bytes, name: str) -> Picture:
@@ -35,7 +29,7 @@ def open_picture(data: bytes, name: str) -> Picture:
     """
     try:
         return name, Image.open(io.BytesIO(data))
-    except _FAILURES as error:
+    except Exception as error:  # Pillow raises nearly anything on bad bytes
         raise _unreadable(name, error) from error
 
 
@@ -65,6 +59,26 @@ def decode_pictures(
     Raises:
         InputError: a picture is undecodable or deeper than 8 bits, or, without ``size``, not of the common square size.
     """
+    decoded = _decoded(pictures, size, where, greyscale)
+    first = next(decoded)
+    images = torch.empty(count, *first.shape, dtype=torch.uint8)
+    for row, array in enumerate(chain([first], decoded)):
+        images[row] = torch.from_numpy(array)
+    return images
+
+
+def check_pictures(pictures: Iterable[Picture], size: int | None, where: str, greyscale: bool = False) -> None:
+    """Decode pictures, at least one, as :func:`decode_pictures` does, and keep none.
+
+    Raises:
+        InputError: for the first that :func:`decode_pictures` refuses.
+    """
+    for _ in _decoded(pictures, size, where, greyscale):
+        pass
+
+
+def _decoded(pictures: Iterable[Picture], size: int | None, where: str, greyscale: bool) -> Iterator[NDArray[np.uint8]]:
+    """The pixels (3, S, S) of each picture, in order."""
     stream = iter(pictures)
     first = next(stream)
     side = size if size is not None else square_side(first, where)
@@ -72,15 +86,10 @@ def decode_pictures(
     def pixels(picture: Picture) -> NDArray[np.uint8]:
         return _to_pixels(picture, side, size is not None, where, greyscale)
 
-    images = torch.empty(count, 3, side, side, dtype=torch.uint8)
-    images[0] = torch.from_numpy(pixels(first))
-    row = 1
+    yield pixels(first)
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for chunk in _chunks(stream, 256):
-            for array in (map if isinstance(chunk[0][1], np.ndarray) else pool.map)(pixels, chunk):  # arrays are cheap
-                images[row] = torch.from_numpy(array)
-                row += 1
-    return images
+            yield from (map if isinstance(chunk[0][1], np.ndarray) else pool.map)(pixels, chunk)  # arrays are cheap
 
 
 def _to_pixels(picture: Picture, side: int, resize: bool, where: str, greyscale: bool) -> NDArray[np.uint8]:
@@ -93,16 +102,24 @@ def _to_pixels(picture: Picture, side: int, resize: bool, where: str, greyscale:
         if _extent(image) == (side, side) and not greyscale:
             return image
         image = Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0)))
-    if image.mode.startswith(("I", "F")):
+    if _is_deep(image):
         raise InputError(
             name, None, f"has more than 8 bits per channel (Pillow mode {image.mode}); convert it to 8 bits"
         )
+    if max(image.size) > _MAX_RATIO * min(image.size):
+        raise InputError(name, None, f"is {image.width}×{image.height}, more than {_MAX_RATIO} times as long as wide")
     try:
         rgb = _fit(image.convert("RGB"), side)
         rgb = rgb.convert("L").convert("RGB") if greyscale else rgb
-    except _FAILURES as error:
+    except Exception as error:  # Pillow raises nearly anything on bad bytes
         raise _unreadable(name, error) from error
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def _is_deep(image: Image.Image) -> bool:
+    """Modes of 16 and 32 bits, and files of 16 bits per channel that Pillow would cut to 8."""
+    tiles = str(getattr(image, "tile", ""))
+    return image.mode.startswith(("I", "F")) or any(raw in tiles for raw in (";16B", ";16L", ";16N"))
 
 
 def _fit(image: Image.Image, side: int) -> Image.Image:
@@ -122,8 +139,18 @@ def _extent(image: Image.Image | NDArray[np.uint8]) -> tuple[int, int]:
 
 def _chunks(stream: Iterator[Picture], size: int) -> Iterator[list[Picture]]:
     """Lists of at most ``size``, so that only these many encoded images wait in memory."""
-    while chunk := list(islice(stream, size)):
+    failure: InputError | None = None
+    while failure is None:
+        chunk: list[Picture] = []
+        try:
+            chunk.extend(islice(stream, size))
+        except InputError as error:
+            failure = error  # raised after those before it, which may be at fault too
+        if not chunk:
+            break
         yield chunk
+    if failure is not None:
+        raise failure
 
 
 def _unreadable(name: str, error: Exception) -> InputError:

@@ -10,6 +10,7 @@ import fsspec
 from raystitch.config import DataConfig
 from raystitch.data.cifar import find_cifar
 from raystitch.data.files import named_files
+from raystitch.data.guard import reading_url
 from raystitch.data.load import NO_OPTIONS
 from raystitch.data.shards import INDEX_NAME
 from raystitch.errors import InputError
@@ -28,12 +29,12 @@ def detect(
         fields: further fields of the config.
 
     Raises:
-        InputError: there is nothing at ``url``.
+        InputError: there is nothing at ``url``, or it cannot be read.
     """
     place = {"path": url} if test is None else {"train": url, "test": test}
-    return DataConfig.model_validate(
-        {"source": _kind(url, where, test is not None, storage_options), **place, **fields}
-    )
+    with reading_url(where, url):
+        kind = _kind(url, where, test is not None, storage_options)
+    return DataConfig.model_validate({"source": kind, **place, **fields})
 
 
 def _kind(url: str, where: str, one_split: bool, options: Mapping[str, Any]) -> str:

@@ -10,11 +10,13 @@ from typing import Any
 import fsspec
 
 from raystitch.config import DataConfig
+from raystitch.data.guard import reading_url
 from raystitch.data.imageset import Split
 from raystitch.errors import InputError
 
 SPLIT_NAMES: Mapping[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "validation", "val")}
 """File prefixes and folder names of a split, the first found wins."""
+_MAX_FILES = 100_000
 
 
 def find_files(
@@ -28,11 +30,16 @@ def find_files(
         InputError: the URL cannot be opened, or there are none.
     """
     field, url, fs, path = _locate(config, split, where, options)
-    if field == "path":
+    with reading_url(f"{where}.{field}", url):
+        return fs, _find(fs, path, split, suffix, f"{where}.{field}", url)
+
+
+def _find(fs: Any, path: str, split: Split, suffix: str, field: str, url: str) -> list[str]:
+    if field.endswith(".path"):
         files = named_files(fs, path, split, suffix)
         missing = f"no {suffix} files of the {split} split here: expected {split}-*{suffix} or a sub-folder {split}/"
-    elif ".." in path and (expanded := expand_range(path)) != [path]:
-        return fs, expanded
+    elif ".." in path and (expanded := _expanded(path, field, url)) != [path]:
+        return expanded
     elif fs.isdir(path):
         files = named_files(fs, path, split, suffix) or _files_in(fs, path, suffix)
         missing = f"this folder has no {suffix} files"
@@ -40,8 +47,8 @@ def find_files(
         files = [path] if fs.isfile(path) else sorted(fs.glob(path))
         missing = "no such file"
     if not files:
-        raise InputError(f"{where}.{field}", url, missing)
-    return fs, files
+        raise InputError(field, url, missing)
+    return files
 
 
 def find_class_root(config: DataConfig, split: Split, where: str, options: Mapping[str, Any]) -> tuple[Any, str, str]:
@@ -52,19 +59,28 @@ def find_class_root(config: DataConfig, split: Split, where: str, options: Mappi
     """
     field, url, fs, path = _locate(config, split, where, options)
     candidates = [f"{path}/{name}" for name in SPLIT_NAMES[split]] if field == "path" else [path]
-    for candidate in candidates:
-        if fs.isdir(candidate):
-            return fs, candidate, f"{where}.{field}"
+    with reading_url(f"{where}.{field}", url):
+        for candidate in candidates:
+            if fs.isdir(candidate):
+                return fs, candidate, f"{where}.{field}"
     problem = f"has no sub-folder {' or '.join(SPLIT_NAMES[split])}" if field == "path" else "no such folder"
     raise InputError(f"{where}.{field}", url, problem)
 
 
 def expand_range(path: str) -> list[str]:
-    """``a-{08..10}.tar`` → a-08.tar, a-09.tar, a-10.tar; a path without a range as it is."""
-    match = re.search(r"\{(\d+)\.\.(\d+)\}", path)
+    """``a-{08..10}.tar`` → a-08.tar, a-09.tar, a-10.tar; a path without a range as it is.
+
+    Raises:
+        ValueError: the range runs backwards or has more than 100,000 numbers.
+    """
+    match = re.search(r"\{(\d{1,12})\.\.(\d{1,12})\}", path, re.ASCII)
     if match is None:
         return [path]
     first, last = match.groups()
+    if int(last) < int(first):
+        raise ValueError(f"the range runs backwards; write {{{last}..{first}}}")
+    if int(last) - int(first) >= _MAX_FILES:
+        raise ValueError(f"the range names {int(last) - int(first) + 1} files; at most {_MAX_FILES} are read")
     numbers = (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
     return [path[: match.start()] + number + path[match.end() :] for number in numbers]
 
@@ -83,14 +99,19 @@ def _locate(config: DataConfig, split: Split, where: str, options: Mapping[str, 
     """Config field that names a split, its URL, file system and path; checks that a ``path`` is a folder."""
     own = config.train if split == "train" else config.test
     field, url = ("path", config.path or "") if own is None else (split, own)
-    try:
+    with reading_url(f"{where}.{field}", url):
         fs, path = fsspec.core.url_to_fs(url, **options)
-    except (ValueError, ImportError) as error:
-        raise InputError(f"{where}.{field}", url, f"cannot be opened: {error}") from error
-    if field == "path" and not fs.isdir(path):
-        problem = "is one file; name files by train and test" if fs.isfile(path) else "no such folder"
-        raise InputError(f"{where}.path", url, problem)
+        if field == "path" and not fs.isdir(path):
+            problem = "is one file; name files by train and test" if fs.isfile(path) else "no such folder"
+            raise InputError(f"{where}.path", url, problem)
     return field, url, fs, path
+
+
+def _expanded(path: str, field: str, url: str) -> list[str]:
+    try:
+        return expand_range(path)
+    except ValueError as error:
+        raise InputError(field, url, str(error)) from error
 
 
 def _files_in(fs: Any, folder: str, suffix: str) -> list[str]:

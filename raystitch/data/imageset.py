@@ -11,6 +11,9 @@ from torch import Tensor
 
 Split = Literal["train", "test"]
 
+MAX_LABEL = 1_000_000
+"""A larger label is taken for a mistake: a number of the image, say."""
+
 
 @dataclass(frozen=True)
 class ImageSet:

@@ -10,6 +10,7 @@ import numpy as np
 
 from raystitch import tarball
 from raystitch.config import DataConfig
+from raystitch.data.guard import reading
 from raystitch.data.imageset import Split
 from raystitch.data.load import NO_OPTIONS
 from raystitch.data.shards import (
@@ -60,7 +61,8 @@ def import_dataset(
         raise InputError("TARGET", target.url, "holds a dataset already; name another folder, or delete this one")
     streams = _open_both(config, where, storage_options)
     train = streams["train"]
-    names = train.source.class_names()
+    with reading(config, where):
+        names = train.source.class_names()
     index = ShardIndex(
         size=train.side,
         classes=tuple(tuple(names[label]) if label < len(names) else () for label in range(train.num_classes)),

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from raystitch.config import DataConfig
 from raystitch.data.cifar import open_cifar
 from raystitch.data.classes import choose_classes
-from raystitch.data.decode import decode_pictures, square_side
+from raystitch.data.decode import check_pictures, decode_pictures, square_side
 from raystitch.data.digits import DigitsSource
 from raystitch.data.folder import open_folder
+from raystitch.data.guard import reading
 from raystitch.data.imageset import ImageSet, Split, evenly_spaced
 from raystitch.data.noise import DEFAULT_SIDE, NoiseSource
 from raystitch.data.parquet import open_parquet
@@ -35,6 +36,8 @@ _READERS: Mapping[str, Callable[[DataConfig, str, Mapping[str, Any]], Source]] =
     "webdataset": open_webdataset,
 }
 _NOISE_CLASSES = 10
+MAX_CHECKED = 20_000
+"""Images of a split that are decoded to check them; larger splits are checked as they are read."""
 
 
 def open_source(config: DataConfig, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS) -> Source:
@@ -46,10 +49,11 @@ def open_source(config: DataConfig, where: str, storage_options: Mapping[str, An
     if config.source == "noise":
         classes = config.classes if isinstance(config.classes, int) else _NOISE_CLASSES
         return NoiseSource(config.kind, config.count, config.size or DEFAULT_SIDE, classes, config.seed)
-    whole = _open_whole(config, where, storage_options)
-    if config.classes is None or isinstance(config.classes, int):
-        return whole
-    return choose_classes(whole, config.classes, where, storage_options)
+    with reading(config, where):
+        whole = _open_whole(config, where, storage_options)
+        if config.classes is None or isinstance(config.classes, int):
+            return whole
+        return choose_classes(whole, config.classes, where, storage_options)
 
 
 def load_images(
@@ -72,9 +76,27 @@ def load_images(
     source = open_source(config, where, storage_options)
     labels = source.labels(split)
     rows = chosen_rows(config, split, where, len(labels))
-    pictures = source.pictures(split, rows.tolist())
-    images = decode_pictures(pictures, len(rows), config.size, where, config.greyscale)
+    with reading(config, where):
+        pictures = source.pictures(split, rows.tolist())
+        images = decode_pictures(pictures, len(rows), config.size, where, config.greyscale)
     return ImageSet(images, torch.from_numpy(labels[rows]), source.num_classes)
+
+
+def check_images(config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS) -> None:
+    """Decode every image that :func:`load_images` would give, keeping none, so that a bad one is found before work starts.
+
+    A split of more than 20,000 images is not read; nor is a built-in set, which has no files.
+
+    Raises:
+        InputError: as :func:`load_images`, for the first image that is at fault.
+    """
+    if config.source in ("digits", "noise"):
+        return
+    source = open_source(config, where, storage_options)
+    rows = chosen_rows(config, split, where, len(source.labels(split)))
+    if len(rows) <= MAX_CHECKED:
+        with reading(config, where):
+            check_pictures(source.pictures(split, rows.tolist()), config.size, where, config.greyscale)
 
 
 def num_classes(config: DataConfig, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS) -> int:
@@ -112,7 +134,8 @@ def first_side(source: Source, config: DataConfig, split: Split, where: str) -> 
     if config.size is not None:
         return config.size
     first = chosen_rows(config, split, where, len(source.labels(split)))[:1]
-    return square_side(next(source.pictures(split, first.tolist())), where)
+    with reading(config, where):
+        return square_side(next(iter(source.pictures(split, first.tolist()))), where)
 
 
 def fingerprint(config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS) -> str:
@@ -125,9 +148,11 @@ def fingerprint(config: DataConfig, split: Split, where: str, storage_options: M
         InputError: files are missing, malformed or empty.
     """
     source = open_source(config, where, storage_options)
+    with reading(config, where):
+        content = source.identity(split)
     facts: dict[str, Any] = {
         "source": config.source,
-        "content": source.identity(split),
+        "content": content,
         "classes": source.num_classes,
         "size": config.size,
         "rows": len(chosen_rows(config, split, where, len(source.labels(split)))),

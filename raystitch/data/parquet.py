@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,11 @@ from numpy.typing import NDArray
 from raystitch.config import DataConfig
 from raystitch.data.decode import Picture, open_picture
 from raystitch.data.files import find_files
-from raystitch.data.imageset import Split
+from raystitch.data.imageset import MAX_LABEL, Split
 from raystitch.errors import InputError
 
-_LABEL_NAMES = ("label", "labels", "fine_label")
+_LABEL_NAMES = ("label", "labels", "fine_label", "coarse_label", "class", "target", "y")
+_NUMBERINGS = ("id", "idx", "index", "__index_level_0__")  # columns of integers that are no labels
 _WORDNET = re.compile(r"n\d{8}(?!\d)")
 
 
@@ -94,7 +96,8 @@ def open_parquet(config: DataConfig, where: str, options: Mapping[str, Any]) -> 
     """Find both splits and read their labels.
 
     Raises:
-        InputError: a split is missing, a file is not Parquet, a column is missing, or a label is null or negative.
+        InputError: a split is missing, a file is not Parquet or damaged, a column is missing, or a label is null, negative or
+            above 1,000,000.
     """
     tables: dict[Split, list[_Table]] = {}
     for split in ("train", "test"):
@@ -103,34 +106,51 @@ def open_parquet(config: DataConfig, where: str, options: Mapping[str, Any]) -> 
     return ParquetSource(tables)
 
 
-def _open_table(fs: Any, path: str) -> _Table:
+@contextmanager
+def _opened(fs: Any, path: str) -> Iterator[Any]:
+    """A Parquet file; whatever Arrow finds wrong inside the block names it."""
     with fs.open(path, "rb") as stream:
         try:
-            file = pq.ParquetFile(stream)
-            image, label = _columns(file.schema_arrow, path)
-            column = file.read(columns=[label]).column(label)
-            groups = tuple(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
-        except pa.ArrowException as error:
+            yield pq.ParquetFile(stream)
+        except (pa.ArrowException, OSError, ValueError, KeyError, UnicodeError) as error:  # OSError: a damaged page
             raise InputError(path, None, f"is not a readable Parquet file: {error}") from error
+
+
+def _open_table(fs: Any, path: str) -> _Table:
+    with _opened(fs, path) as file:
+        image, label = _columns(file.schema_arrow, path)
+        labels = _labels(file.read(columns=[label]).column(label), label, path)
+        groups = tuple(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+        return _Table(fs, path, image, labels, groups, _hub_names(file.schema_arrow.metadata, label))
+
+
+def _labels(column: Any, name: str, path: str) -> NDArray[np.int64]:
     if column.null_count:
-        raise InputError(path, None, f"column {label!r} has {column.null_count} missing labels")
-    labels = column.to_numpy().astype(np.int64)
-    if len(labels) and labels.min() < 0:
-        problem = f"column {label!r} has negative labels (hidden test labels?); choose a split whose labels are known"
-        raise InputError(path, int(labels.min()), problem)
-    return _Table(fs, path, image, labels, groups, _hub_names(file.schema_arrow.metadata, label))
+        raise InputError(path, None, f"column {name!r} has {column.null_count} missing labels")
+    values = column.to_numpy()
+    if len(values) and values.min() < 0:
+        problem = f"column {name!r} has negative labels (hidden test labels?); choose a split whose labels are known"
+        raise InputError(path, int(values.min()), problem)
+    if len(values) and values.max() > MAX_LABEL:
+        raise InputError(
+            path, int(values.max()), f"column {name!r} has labels above {MAX_LABEL}, so they are no classes"
+        )
+    return np.asarray(values, dtype=np.int64)
 
 
 def _columns(schema: Any, path: str) -> tuple[str, str]:
-    """Names of the image column (first struct with ``bytes``) and label column (a usual name, else first integer)."""
+    """Names of the image column (first struct with ``bytes``) and label column (a usual name, else the only integers)."""
     images = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
-    integers = [f.name for f in schema if pa.types.is_integer(f.type)]
-    labels = [name for name in _LABEL_NAMES if name in integers] + integers
     if not images:
         raise InputError(path, schema.names, "has no image column: expected a struct with a field 'bytes'")
-    if not labels:
-        raise InputError(path, schema.names, "has no label column: expected a column of integers such as 'label'")
-    return images[0], labels[0]
+    integers = [f.name for f in schema if pa.types.is_integer(f.type)]
+    named = [name for name in _LABEL_NAMES if name in integers]
+    others = [name for name in integers if name.casefold() not in _NUMBERINGS]
+    if not named and len(others) != 1:
+        several = f", and {' and '.join(map(repr, others))} may each be it" if others else ""
+        problem = f"has no label column: expected a column of integers called {', '.join(_LABEL_NAMES)}{several}"
+        raise InputError(path, schema.names, problem)
+    return images[0], (named or others)[0]
 
 
 def _hub_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:
@@ -145,8 +165,7 @@ def _hub_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str
 
 def _wordnet_ids(table: _Table) -> set[tuple[int, str]]:
     """Label and WordNet id of the images whose paths begin with one."""
-    with table.fs.open(table.path, "rb") as stream:
-        file = pq.ParquetFile(stream)
+    with _opened(table.fs, table.path) as file:
         if file.schema_arrow.field(table.image_column).type.get_field_index("path") < 0:
             return set()
         cells = file.read(columns=[f"{table.image_column}.path"]).column(0).to_pylist()
@@ -155,8 +174,7 @@ def _wordnet_ids(table: _Table) -> set[tuple[int, str]]:
 
 
 def _pictures_in(table: _Table, rows: NDArray[np.int64]) -> Iterator[Picture]:
-    with table.fs.open(table.path, "rb") as stream:
-        file = pq.ParquetFile(stream)
+    with _opened(table.fs, table.path) as file:
         start = 0
         for group in range(file.num_row_groups):
             stop = start + file.metadata.row_group(group).num_rows

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from raystitch.config import DataConfig
 from raystitch.data.decode import decode_pictures
+from raystitch.data.guard import reading
 from raystitch.data.imageset import Split
 from raystitch.data.load import NO_OPTIONS, chosen_rows, first_side, open_source
 from raystitch.data.source import Source, blocks_of_rows
@@ -111,8 +112,9 @@ class ImageStream:
     def _read(self, positions: NDArray[np.int64]) -> Batch:
         """The images at ``positions``, read in ascending order and handed out in the order given."""
         order = np.argsort(positions)
-        pictures = self.source.pictures(self.split, self.rows[positions[order]].tolist())
-        read = decode_pictures(pictures, len(order), self.config.size, self.where, self.config.greyscale)
+        with reading(self.config, self.where):
+            pictures = self.source.pictures(self.split, self.rows[positions[order]].tolist())
+            read = decode_pictures(pictures, len(order), self.config.size, self.where, self.config.greyscale)
         if read.shape[-1] != self.side:
             problem = f"images have sides of {self.side} and {read.shape[-1]} pixels; set size to resize all"
             raise InputError(f"{self.where}.size", None, problem)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raystitch import tarball
+from raystitch.data.imageset import MAX_LABEL
 from raystitch.errors import InputError
 
 _PICTURES = ("jpg", "jpeg", "png", "webp")
@@ -93,8 +94,10 @@ def _read_labels(kind: str, content: bytes, path: str, key: str) -> NDArray[np.i
         try:
             text = json.loads(content)  # a number, in a cls entry as in json
             values = np.array([text["label"] if kind == "json" else text])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(path, key, f"its {kind} entry is no label: expected a number") from error
     if values.ndim != 1 or values.dtype.kind not in "iu" or (len(values) and values.min() < 0):
         raise InputError(path, key, f"its {kind} entry is no label: expected whole numbers from 0 on")
+    if len(values) and values.max() > MAX_LABEL:
+        raise InputError(path, key, f"its {kind} entry has the label {values.max()}, above {MAX_LABEL}")
     return values.astype(np.int64)

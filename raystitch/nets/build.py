@@ -15,6 +15,7 @@ from typing import Any
 import timm
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.parameter import UninitializedParameter
 
 from raystitch.errors import InputError, did_you_mean
 from raystitch.nets.cifar_resnet import DEPTHS, CifarResNet
@@ -89,7 +90,8 @@ def build_net(
         seed: of the initialisation; torch's global random state is left as it was.
 
     Raises:
-        InputError: unknown architecture, or arguments it does not take.
+        InputError: unknown architecture, arguments it does not take, code of the user that fails, or a net without
+            parameters.
     """
     maker = _find(arch, args)
     with _seeded(seed):
@@ -97,10 +99,15 @@ def build_net(
             net = maker(num_classes=num_classes, **args)
         except InputError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            if _is_users(arch):
+                raise InputError("arch", arch, f"{arch} failed: {_told(error)}") from error
             raise InputError("args", dict(args), f"{arch} cannot be built so: {error}") from error
     if not isinstance(net, nn.Module):
         raise InputError("arch", arch, f"returned {type(net).__name__}, not a torch module")
+    parameters = list(net.parameters())
+    if not parameters or any(isinstance(parameter, UninitializedParameter) for parameter in parameters):
+        raise InputError("arch", arch, "its net has lazy layers" if parameters else "its net has no parameters")
     return NormalisedNet(net, mean, std)
 
 
@@ -123,20 +130,35 @@ def _find(arch: str, args: Mapping[str, Any]) -> Callable[..., Any]:
             if name in args:
                 raise InputError(f"args.{name}", args[name], "is set by the study itself: leave it out")
         return lambda **kwargs: _timm_net(arch, **kwargs)
-    if ":" in arch and not arch.startswith(("hf-hub:", "hf_hub:", "local-dir:")):
+    if _is_users(arch):
         return _imported(arch)
     raise InputError("arch", arch, f"unknown architecture{did_you_mean(arch, [*_OWN, *timm.list_models()])}")
 
 
 def _imported(arch: str) -> Callable[..., Any]:
     module, _, function = arch.partition(":")
+    if not all(name.isidentifier() for name in (*module.split("."), function)):
+        raise InputError(
+            "arch", arch, "write module:function, with the module's full name, as in package.module:function"
+        )
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError) as error:
         raise InputError("arch", arch, f"cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise InputError("arch", arch, f"{arch} failed: its module cannot be imported: {_told(error)}") from error
     if not callable(found):
         raise InputError("arch", arch, f"{function!r} is not a function")
     return found  # type: ignore[no-any-return]
+
+
+def _is_users(arch: str) -> bool:
+    """Whether the architecture is code of the user, ``module:function``."""
+    return ":" in arch and arch not in _OWN and not arch.startswith(("hf-hub:", "hf_hub:", "local-dir:"))
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _timm_net(arch: str, stem: str | None = None, **kwargs: Any) -> nn.Module:

@@ -13,13 +13,16 @@ from raystitch.nets.blocks import Candidates, choose_modules
 from raystitch.nets.build import NormalisedNet
 from raystitch.nets.cut import CutNet, Kind, Point, live_nodes, node_at, segments_between, valid_modules
 from raystitch.nets.liveness import Liveness
+from raystitch.nets.output import check_output
 from raystitch.nets.tracing import Trace, evaluating, trace
 
 TOLERANCE = 1e-4
 """Largest difference between the chain's and the net's logits, relative to the largest logit, that passes as exact."""
 
 
-def find_points(net: NormalisedNet, size: int, modules: Sequence[str] | None = None) -> tuple[Point, ...]:
+def find_points(
+    net: NormalisedNet, size: int, modules: Sequence[str] | None = None, num_classes: int | None = None
+) -> tuple[Point, ...]:
     """Number the stitch points of ``net`` from 1, in execution order, and check that it can be cut there.
 
     Two random images go through the net and through the cut chain, which must agree.
@@ -27,18 +30,19 @@ def find_points(net: NormalisedNet, size: int, modules: Sequence[str] | None = N
     Args:
         net: the net; its modes and weights are left as they were.
         size: side of the square images, in pixels.
-        modules: paths of modules inside the user's net, such as ``layer1.0``; by default chosen by METHOD §6.
-            A module that is called several times stands for its last call.
+        modules: paths of modules inside the user's net, such as ``layer1.0``, each once and in any order; by default
+            chosen by METHOD §6. A module that is called several times stands for its last call.
+        num_classes: C, where known; the net must give as many logits.
 
     Raises:
-        InputError: an unknown module; a module that a skip connection crosses; or a net that cannot be cut.
+        InputError: a module that is unknown, named twice or crossed by a skip connection; a net that does not take such
+            images, gives no finite logits of shape (images, C), or cannot be cut.
     """
-    if modules is not None and not modules:
-        raise InputError("points", [], "name at least one module, or leave it out")
+    _check_names(modules)
+    images = torch.rand((2, 3, size, size), generator=torch.Generator().manual_seed(0)).to(net.mean.device)
+    check_output(net, images, num_classes)
     traced = trace(net)
     live = live_nodes(net, traced)
-    device = net.mean.device
-    images = torch.rand((2, 3, size, size), generator=torch.Generator().manual_seed(0)).to(device)
     with evaluating(net), torch.no_grad():
         shapes = _shapes(net, traced, images)
         kinds = _kinds(net, traced, live, shapes)
@@ -51,6 +55,14 @@ def find_points(net: NormalisedNet, size: int, modules: Sequence[str] | None = N
         chain = CutNet(points, segments_between(net, traced, live, [nodes[module] for module in chosen]))
         _check_chain(net, chain, images)
     return points
+
+
+def _check_names(modules: Sequence[str] | None) -> None:
+    if modules is not None and not modules:
+        raise InputError("points", [], "name at least one module, or leave it out")
+    for place, module in enumerate(modules or ()):
+        if module in (modules or ())[:place]:
+            raise InputError("points", module, "is named twice; name each module once, in any order")
 
 
 def _distinct(nodes: dict[str, fx.Node]) -> dict[str, fx.Node]:
@@ -86,18 +98,11 @@ class _ShapeRecorder(fx.Interpreter):
 def _shapes(net: NormalisedNet, traced: Trace, images: Tensor) -> dict[fx.Node, tuple[int, ...]]:
     recorder = _ShapeRecorder(net, traced.graph)
     recorder.extra_traceback = False
-    size = images.shape[-1]
     try:
-        logits = recorder.run(images)
+        recorder.run(images)
     except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(
-            "arch",
-            type(net.net).__name__,
-            f"does not take {size}×{size} images (set args, or the data's size): {reason[0]}",
-        ) from error
-    if not isinstance(logits, Tensor) or logits.dim() != 2:
-        raise InputError("arch", type(net.net).__name__, "does not return logits of shape (images, classes)")
+        problem = "its traced graph does not run as the net does, so it cannot be cut"
+        raise InputError("arch", type(net.net).__name__, problem) from error
     return recorder.shapes
 
 
@@ -133,6 +138,10 @@ def _check_chain(net: NormalisedNet, chain: CutNet, images: Tensor) -> None:
         if not torch.equal(z, before):
             raise InputError(
                 "arch", type(net.net).__name__, "a module of it overwrites its input, so it cannot be cut there"
+            )
+        if not bool(torch.isfinite(after).all()):
+            raise InputError(
+                "arch", type(net.net).__name__, "computes NaN or infinite values inside from images in [0, 1]"
             )
         z = after
     expected = net(images)

@@ -6,6 +6,8 @@ Files are data: safetensors, or torch files read with ``weights_only``. Every pr
 from __future__ import annotations
 
 import io
+import warnings
+import zipfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -31,10 +33,14 @@ def read_weights(data: bytes, name: str) -> dict[str, Tensor]:
         name: its name: ``*.safetensors`` or a torch file of any other name; also shown in errors.
 
     Raises:
-        InputError: the file cannot be read or holds no state dict.
+        InputError: the file cannot be read, is damaged or holds no state dict.
     """
     try:
-        content = _parse(data, name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old and rare kinds of tensors, which are refused where they do not fit
+            content = _parse(data, name)
+    except InputError:
+        raise
     except Exception as error:
         form = "safetensors" if name.endswith(".safetensors") else "torch (plain tensors only)"
         raise InputError(name, None, f"cannot be read as a {form} file of weights") from error
@@ -56,7 +62,8 @@ def load_weights(net: NormalisedNet, weights: Mapping[str, Tensor], name: str) -
         name: of the file, for errors.
 
     Raises:
-        InputError: missing or unexpected keys, different shapes (or class count), NaN or infinite values.
+        InputError: missing or unexpected keys, different shapes (or class count), tensors that are not plain numbers of the
+            right kind (sparse, quantised, complex, or integers where the net has floats), NaN or infinite values.
     """
     expected = net.net.state_dict()
     prefix = _common_prefix(expected)
@@ -69,9 +76,13 @@ def load_weights(net: NormalisedNet, weights: Mapping[str, Tensor], name: str) -
     if missing or unexpected:
         parts = [f"{word} {_few(keys)}" for word, keys in (("lacks", missing), ("has unknown", unexpected)) if keys]
         raise InputError(name, None, f"does not fit {type(net.net).__name__}: {'; '.join(parts)}")
+    for key, tensor in given.items():
+        if fault := _odd_kind(expected[key], tensor):
+            raise InputError(name, None, f"{key} {fault}")
     _check_shapes(expected, given, name)
     for key, tensor in given.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        stored = tensor.to(expected[key].dtype)  # a large float64 number is infinite there
+        if tensor.is_floating_point() and not bool((torch.isfinite(tensor) & torch.isfinite(stored)).all()):
             raise InputError(name, None, f"{key} holds NaN or infinite values")
     net.net.load_state_dict(given, strict=False)
 
@@ -87,6 +98,11 @@ def save_weights(net: NormalisedNet) -> bytes:
 def _parse(data: bytes, name: str) -> Any:
     if name.endswith(".safetensors"):
         return safetensors.torch.load(data)
+    if data.startswith(b"PK"):  # torch itself does not look at the checksums
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise InputError(name, None, f"is damaged: the checksum of {damaged} is wrong")
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
@@ -113,6 +129,23 @@ def _common_prefix(keys: Iterable[str]) -> str:
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _odd_kind(ours: Tensor, theirs: Tensor) -> str | None:
+    """Why a tensor cannot be copied into ours number by number."""
+    if theirs.is_quantized:
+        return f"is quantised ({theirs.dtype}); save it as float32"
+    if theirs.is_nested or theirs.layout is not torch.strided:
+        return "is sparse or nested; save it as a dense tensor"
+    if theirs.is_meta:
+        return "has no values"
+    if theirs.is_complex() and not ours.is_complex():
+        return f"is complex ({theirs.dtype}), but the net's numbers are {ours.dtype}"
+    if ours.is_floating_point() and not theirs.is_floating_point():
+        return f"holds {theirs.dtype}, but the net's numbers are {ours.dtype}"
+    if theirs.is_floating_point() and theirs.dtype.itemsize < 2:
+        return f"holds {theirs.dtype}; save it as float32"
+    return None
 
 
 def _check_shapes(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], name: str) -> None:

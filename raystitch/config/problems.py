@@ -1,0 +1,117 @@
+"""What pydantic finds wrong with a config, in words of the config: where, which value, what would be right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from raystitch.errors import InputError, did_you_mean
+
+_NAMED = ("data", "models", "settings")
+"""Sections whose keys are names that the user chose."""
+_BRANCHES = {"int", "str", "CueConfig", "TrainConfig", "Normalisation"}
+_KEY = "[key]"
+
+
+def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
+    """The first problem of a failed validation of ``root`` as one line.
+
+    The value is shown where it is short; null is called null, and keys are compared with those that exist.
+    """
+    problem = error.errors(include_url=False)[0]
+    loc, value = problem["loc"], problem["input"]
+    path = [str(part) for depth, part in enumerate(loc) if _is_written(loc, depth)]
+    where = ".".join(map(_shown, path)) or "config"
+    if problem["type"] == "extra_forbidden":
+        known = list(_model_at(root, path[:-1]).model_fields)
+        return InputError(where, _brief(value), f"unknown key {path[-1]!r}{did_you_mean(path[-1], known)}")
+    if problem["type"] == "missing":
+        return InputError(where, None, "is required and missing")
+    if loc and loc[-1] == _KEY and problem["type"] == "string_type":
+        return InputError(
+            where, None, f"a name is text; write it in quotes, '{path[-1]}'" if value else "a key is empty"
+        )
+    remedy = _remedy(problem, root, path)
+    if value is None and path:
+        field = _model_at(root, path[:-1]).model_fields.get(path[-1])
+        optional = field is not None and not field.is_required()
+        return InputError(where, None, f"is null; {remedy}{', or leave the key out' if optional else ''}")
+    return InputError(where, _brief(value) if path else None, remedy)
+
+
+def _remedy(problem: Mapping[str, Any], root: type[BaseModel], path: Sequence[str]) -> str:
+    """What would be right."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind in ("model_type", "model_attributes_type"):
+        keys = list(_model_at(root, path).model_fields)
+        return f"give a mapping with keys such as {', '.join(keys[:4])}"
+    if kind in _WORDS:
+        return _WORDS[kind](context)
+    return str(problem["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+
+
+_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), lambda _: "give an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), lambda _: "give a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), lambda _: "give true or false"),
+    **dict.fromkeys(("dict_type", "mapping_type"), lambda _: "give a mapping of names to what they stand for"),
+    **dict.fromkeys(("tuple_type", "list_type"), lambda _: "give a list"),
+    "finite_number": lambda _: "give a finite number",
+    "string_type": lambda _: "give text (in quotes, if it looks like a number)",
+    "string_unicode": lambda _: "holds characters that are no text",
+    "string_too_short": lambda _: "must not be empty",
+    "string_too_long": lambda c: f"must have at most {c['max_length']} characters",
+    "string_pattern_mismatch": lambda _: "use letters, digits, '.', '_' and '-', and begin with a letter or digit",
+    "too_short": lambda c: f"give at least {c['min_length']}",
+    "too_long": lambda c: f"give at most {c['max_length']}",
+    "literal_error": lambda c: f"give {c['expected']}",
+    "greater_than": lambda c: f"must be greater than {c['gt']:g}",
+    "greater_than_equal": lambda c: f"must be greater than or equal to {c['ge']:.10g}",
+    "less_than": lambda c: f"must be less than {c['lt']:g}",
+    "less_than_equal": lambda c: f"must be less than or equal to {c['le']:.10g}",
+}
+
+
+def _is_written(loc: Sequence[Any], depth: int) -> bool:
+    """Pydantic names the branch of a union inside the location; users did not write it."""
+    if depth == 1 and loc[0] in _NAMED:
+        return True
+    part = str(loc[depth])
+    return part not in _BRANCHES and not re.search(r"[\[\](]|^function-|^literal$|^tuple$|^constrained", part)
+
+
+def _shown(part: str) -> str:
+    return part if part.strip() and part.isprintable() else repr(part)
+
+
+def _brief(value: object) -> object:
+    """A value worth showing: no mapping, no long list."""
+    nested = isinstance(value, (list, tuple)) and (len(value) > 10 or any(_is_nested(item) for item in value))
+    return None if isinstance(value, dict) or nested else value
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, dict) or (isinstance(value, (list, tuple)) and len(value) > 2)
+
+
+def _model_at(root: type[BaseModel], path: Sequence[str]) -> type[BaseModel]:
+    """The model at a place in the config, found by walking annotations."""
+    model = root
+    for part in path:
+        field = model.model_fields.get(part)
+        if field is None:
+            continue  # a name the user chose, such as a dataset's
+        model = _model_in(field.annotation) or model
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for part in getattr(annotation, "__args__", ()):
+        if found := _model_in(part):
+            return found
+    return None
