@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from raystitch.config import NORMALISATIONS, StudyConfig, load_config
+from raystitch.config import NORMALISATIONS, DataConfig, StudyConfig, load_config
+from raystitch.config.problems import first_problem
 from raystitch.errors import InputError
 from raystitch.plan import Catalogue, Plan, expand
 from raystitch.results import load_table, read_study, sweep_names
@@ -141,9 +142,8 @@ def data_import(arguments: Namespace) -> int:
     try:
         config = data.detect(arguments.source, "SOURCE", arguments.test, **given)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        field = "--" + ".".join(map(str, problem["loc"][:1]))
-        raise InputError(field, problem["input"], problem["msg"].removeprefix("Value error, ")) from None
+        problem = first_problem(error, DataConfig)
+        raise InputError(f"--{problem.where.split('.')[0]}", problem.value, problem.problem) from None
     target = Store(arguments.target)
     target.check_writable()
     index = data.import_dataset(config, target, "SOURCE")
