@@ -71,7 +71,7 @@ def sweep(config: Path, storage: Path, *arguments: str) -> subprocess.CompletedP
 
 def values(storage: Path) -> pd.DataFrame:
     """Everything in the table that must not depend on when and how it was computed."""
-    return raystitch.load_results(str(storage), "tiny").drop(columns=["created", "wall_s"])
+    return raystitch.load_results(str(storage), "tiny").drop(columns=["created", "wall_s", "version", "git_commit"])
 
 
 def files(storage: Path) -> dict[str, int]:
