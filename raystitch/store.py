@@ -37,6 +37,8 @@ class Store:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if "\0" in self.url:
+            raise InputError("storage", self.url, "a path cannot hold a null byte")
         if "://" not in self.url:
             object.__setattr__(self, "url", str(Path(self.url).expanduser().resolve()))
 
@@ -180,8 +182,8 @@ class Store:
             InputError: the place cannot be written to.
         """
         name = f"{_TEMPORARY}write-check-{uuid.uuid4().hex}"
-        absent = _absent_parents(Path(self.path(name)).parent) if self.is_local else []
         try:
+            absent = _absent_parents(Path(self.path(name)).parent) if self.is_local else []
             self.replace(name, b"ok")
             self.remove(name)
             for folder in absent:

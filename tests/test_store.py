@@ -130,6 +130,12 @@ def test_unwritable_storage_is_one_clear_line(tmp_path: Path, kind: str) -> None
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "nu\0ll"])
+def test_impossible_path_is_one_clear_line(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="storage"):
+        Store(str(tmp_path / name)).check_writable()
+
+
 def test_check_writable_leaves_nothing(tmp_path: Path) -> None:
     Store(str(tmp_path / "runs")).check_writable()
     assert list(tmp_path.iterdir()) == []
