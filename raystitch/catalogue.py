@@ -141,7 +141,7 @@ def _check_setting(config: StudyConfig, catalogue: Catalogue, name: str) -> None
     setting, where = config.settings[name], f"settings.{name}"
     for front, _ in expand_refs(config, setting.front, f"{where}.front"):
         dataset = setting.data or config.models[front].data
-        _check_images(config, catalogue, dataset, where)
+        _check_counts(config, catalogue, dataset, where)
         if config.data[dataset].cue is None and set(setting.eval) - {"test"}:
             problem = f"dataset {dataset!r} has no cue, so its only evaluation set is 'test'"
             raise InputError(f"{where}.eval", list(setting.eval), problem)
@@ -151,7 +151,7 @@ def _check_setting(config: StudyConfig, catalogue: Catalogue, name: str) -> None
             _check_stitches(config, catalogue, front, end, name)
 
 
-def _check_images(config: StudyConfig, catalogue: Catalogue, dataset: str, where: str) -> None:
+def _check_counts(config: StudyConfig, catalogue: Catalogue, dataset: str, where: str) -> None:
     count = catalogue.data[dataset].train_count
     for field, needed in (("fit.batch", config.fit.batch), ("fit.init_images", _init_images(config))):
         if needed > count:

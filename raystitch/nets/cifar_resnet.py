@@ -9,27 +9,17 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from raystitch.nets.residual import BasicBlock
+
 DEPTHS = (20, 32, 44, 56)
 
 
-class CifarBlock(nn.Module):
-    """Two 3×3 convolutions and an option-A shortcut: (N, in, H, W) → (N, out, H/stride, W/stride)."""
+class CifarBlock(BasicBlock):
+    """A basic block with the option-A shortcut: thinned, and padded with zero channels."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.act1 = nn.ReLU()
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.act2 = nn.ReLU()
+        super().__init__(inputs, outputs, stride)
         self.stride, self.grow = stride, outputs - inputs
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Residual sum, then ReLU."""
-        z = self.act1(self.bn1(self.conv1(x)))
-        out: Tensor = self.act2(self.bn2(self.conv2(z)) + self._shortcut(x))
-        return out
 
     def _shortcut(self, x: Tensor) -> Tensor:
         if self.stride == 1 and self.grow == 0:

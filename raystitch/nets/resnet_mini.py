@@ -6,27 +6,21 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from raystitch.nets.residual import BasicBlock
 
-class MiniBlock(nn.Module):
-    """Two 3×3 convolutions, a projection where the shape changes: (N, in, H, W) → (N, out, H/stride, W/stride)."""
+
+class MiniBlock(BasicBlock):
+    """A basic block with a projection where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.act1 = nn.ReLU()
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.act2 = nn.ReLU()
+        super().__init__(inputs, outputs, stride)
         self.downsample: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
             self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Residual sum, then ReLU."""
-        z = self.act1(self.bn1(self.conv1(x)))
-        out: Tensor = self.act2(self.bn2(self.conv2(z)) + self.downsample(x))
-        return out
+    def _shortcut(self, x: Tensor) -> Tensor:
+        shortcut: Tensor = self.downsample(x)
+        return shortcut
 
 
 class MiniResNet(nn.Module):
