@@ -84,7 +84,8 @@ def status(arguments: Namespace) -> int:
     missing = 0
     for name in names:
         study = read_study(store, name)
-        done, failures = present_units(store, study), read_failures(store, study)
+        done = present_units(store, study)
+        failures = read_failures(store, study, done)
         _say(_status_table(study, done, failures, title=name))
         for failure in failures:
             _say(f"failed: {failure['kind']} {failure['label']} ({failure['id']}): {failure['error']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from raystitch.gallery import decode_gallery
@@ -28,7 +29,8 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
     """
     study = read_study(store, sweep)
     config, folder = study["config"], f"reports/{sweep}"
-    sets = _read_sets(store, study)
+    done = present_units(store, study)
+    sets = _read_sets(store, study, done)
     facts = StudyFacts(
         name=sweep,
         title=config["title"],
@@ -38,7 +40,7 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
         settings=list(config["settings"]),
         objectives=config["objectives"],
         iri_sets=[_iri_facts(record) for record in sets],
-        failures=read_failures(store, study),
+        failures=read_failures(store, study, done),
         gallery=_galleries(store, sets),
         fits_total=sum(unit["kind"] == "fit" for unit in study["units"]),
         storage=store.url,
@@ -47,10 +49,9 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
     return f"{store.url}/{folder}/index.html"
 
 
-def read_failures(store: Store, study: dict[str, Any]) -> list[dict[str, str]]:
-    """Units of a study that failed and have not been done since: ``id``, ``kind``, ``label``, ``error``, ``trace``."""
+def read_failures(store: Store, study: dict[str, Any], done: AbstractSet[str]) -> list[dict[str, str]]:
+    """Units of a study that failed and are not among those done: ``id``, ``kind``, ``label``, ``error``, ``trace``."""
     recorded = store.names("failures")
-    done = present_units(store, study)
     failed = [u for u in study["units"] if f"{u['id']}.json" in recorded and u["id"] not in done]
     records = _parse(store, [f"failures/{unit['id']}.json" for unit in failed])
     return [{**record, "label": unit["label"]} for unit, record in zip(failed, records, strict=True) if record]
@@ -63,9 +64,8 @@ def present_units(store: Store, study: dict[str, Any]) -> set[str]:
     return {unit for unit, folder, name in markers if name in present[folder]}
 
 
-def _read_sets(store: Store, study: dict[str, Any]) -> list[dict[str, Any]]:
+def _read_sets(store: Store, study: dict[str, Any], done: AbstractSet[str]) -> list[dict[str, Any]]:
     """The indices of a study's IRI sets, under the names that this study gives them."""
-    done = present_units(store, study)
     units = [unit for unit in study["units"] if unit["kind"] == IriUnit.kind and unit["id"] in done]
     records = _parse(store, [unit["marker"] for unit in units])
     return [{**record, **unit} for unit, record in zip(units, records, strict=True) if record]
