@@ -69,6 +69,19 @@ def sweep(config: Path, storage: Path, *arguments: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=400, cwd=config.parent)
 
 
+def start(config: Path, storage: Path) -> subprocess.Popen[str]:
+    """A sweep that runs on, in a session of its own: signals reach it alone."""
+    return subprocess.Popen(
+        [*COMMAND, str(config), "--storage", str(storage)],
+        env=ENVIRONMENT,
+        cwd=config.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
 def values(storage: Path) -> pd.DataFrame:
     """Everything in the table that must not depend on when and how it was computed."""
     return raystitch.load_results(str(storage), "tiny").drop(columns=["created", "wall_s", "version", "git_commit"])
@@ -162,13 +175,7 @@ def test_killed_half_way_a_rerun_completes_with_the_same_values(
     finished: tuple[Path, Path, str], tmp_path: Path
 ) -> None:
     config, storage = write(tmp_path, STUDY), tmp_path / "runs"
-    process = subprocess.Popen(
-        [*COMMAND, str(config), "--storage", str(storage)],
-        env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = start(config, storage)
     wait_for(lambda: len(list((storage / "fits").glob("*.parquet"))) >= FITS // 4 or process.poll() is not None)
     assert process.poll() is None, "the sweep ended before it could be killed"
     os.kill(process.pid, signal.SIGKILL)
@@ -221,13 +228,7 @@ def test_damaged_storage_heals(finished: tuple[Path, Path, str], tmp_path: Path)
 
 def test_sigterm_stops_like_ctrl_c(tmp_path: Path) -> None:
     config, storage = write(tmp_path, STUDY), tmp_path / "runs"
-    process = subprocess.Popen(
-        [*COMMAND, str(config), "--storage", str(storage)],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start(config, storage)
     wait_for(lambda: list(storage.glob("models/*.json")) or process.poll() is not None)
     process.send_signal(signal.SIGTERM)
     _, shown = process.communicate(timeout=120)
