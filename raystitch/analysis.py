@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from raystitch.errors import InputError
 
 CURVE = (
-    "sweep", "setting", "dataset", "front", "end", "front_arch", "end_arch",
-    "objective", "arm", "protocol", "seed", "eval_set",
+    "sweep", "setting", "dataset", "test_dataset", "front", "end", "front_arch", "end_arch",
+    "objective", "stitch", "arm", "iri_level", "inputs", "protocol", "seed", "eval_set",
 )  # fmt: skip
 """Columns that name a curve: one run of one pair, over its points."""
 POINT = ("front_point", "end_point")

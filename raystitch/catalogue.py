@@ -15,7 +15,7 @@ from typing import cast
 import fsspec
 
 from raystitch import data, nets
-from raystitch.config import EXACT, ModelConfig, StudyConfig, expand_refs
+from raystitch.config import ATTACKS, EXACT, ModelConfig, StudyConfig, setting_pairs
 from raystitch.cost import segment_flops
 from raystitch.errors import InputError
 from raystitch.nets import NormalisedNet
@@ -139,27 +139,33 @@ def _code_digest(arch: str) -> str | None:
 
 def _check_setting(config: StudyConfig, catalogue: Catalogue, name: str) -> None:
     setting, where = config.settings[name], f"settings.{name}"
-    for front, _ in expand_refs(config, setting.front, f"{where}.front"):
+    for front, end in dict.fromkeys((f, g) for (f, _), (g, _) in setting_pairs(config, name)):
         dataset = setting.data or config.models[front].data
-        _check_counts(config, catalogue, dataset, where)
-        if config.data[dataset].cue is None and set(setting.eval) - {"test"}:
-            problem = f"dataset {dataset!r} has no cue, so its only evaluation set is 'test'"
-            raise InputError(f"{where}.eval", list(setting.eval), problem)
-        for end, _ in expand_refs(config, setting.end, f"{where}.end"):
-            for model in (front, end):
-                _check_model_fits(config, catalogue, model, dataset, where)
-            _check_stitches(config, catalogue, front, end, name)
+        shown = setting.test or dataset
+        _check_counts(config, catalogue, dataset, name)
+        _check_eval(config, catalogue, shown, name)
+        for model in dict.fromkeys((front, end)):
+            for used in dict.fromkeys((dataset, shown)):
+                _check_model_fits(config, catalogue, model, used, where)
+        _check_stitches(config, catalogue, front, end, name)
 
 
-def _check_counts(config: StudyConfig, catalogue: Catalogue, dataset: str, where: str) -> None:
-    count = catalogue.data[dataset].train_count
-    for field, needed in (("fit.batch", config.fit.batch), ("fit.init_images", _init_images(config))):
+def _check_counts(config: StudyConfig, catalogue: Catalogue, dataset: str, setting: str) -> None:
+    count, fit = catalogue.data[dataset].train_count, config.grid(setting).fit
+    for field, needed in (("batch", fit.batch), ("init_images", fit.init_images if fit.init == "pinv" else 0)):
         if needed > count:
-            raise InputError(field, needed, f"{where} trains its stitches on {dataset!r}, which has {count} images")
+            where = "fit" if config.settings[setting].fit is None else f"settings.{setting}.fit"
+            problem = f"settings.{setting} trains its stitches on {dataset!r}, which has {count} images"
+            raise InputError(f"{where}.{field}", needed, problem)
 
 
-def _init_images(config: StudyConfig) -> int:
-    return config.fit.init_images if config.fit.init == "pinv" else 0
+def _check_eval(config: StudyConfig, catalogue: Catalogue, dataset: str, setting: str) -> None:
+    where, wanted = f"settings.{setting}.eval", config.settings[setting].eval
+    if config.data[dataset].cue is None and set(wanted) & {"shuffled", "clean"}:
+        problem = f"dataset {dataset!r} has no cue, so there is no 'shuffled' and no 'clean' evaluation set"
+        raise InputError(where, list(wanted), problem)
+    if catalogue.data[dataset].num_classes < 3 and set(wanted) & set(ATTACKS):
+        raise InputError(where, list(wanted), f"attacks need three classes or more; dataset {dataset!r} has two")
 
 
 def _check_model_fits(config: StudyConfig, catalogue: Catalogue, model: str, dataset: str, where: str) -> None:
@@ -174,13 +180,12 @@ def _check_model_fits(config: StudyConfig, catalogue: Catalogue, model: str, dat
 
 def _check_stitches(config: StudyConfig, catalogue: Catalogue, front: str, end: str, setting: str) -> None:
     f, g = (cast("tuple[nets.Point, ...]", catalogue.models[name].points) for name in (front, end))
-    for i, j in pair_points(config, setting, len(f), len(g)):
+    grid = config.grid(setting)
+    for i, j in pair_points(grid, len(f), len(g)):
         try:
-            stitch = make_stitch(f[i - 1], g[j - 1], config=config.fit.stitch)
-            if EXACT in config.objectives:
-                check_exact(
-                    stitch, config.fit.stitch.kind, moving=False
-                )  # protocol and arms are checked with the config
+            stitch = make_stitch(f[i - 1], g[j - 1], config=grid.fit.stitch)
+            if EXACT in grid.objectives:
+                check_exact(stitch, grid.fit.stitch.kind, moving=False)  # protocol and arms are checked with the config
         except InputError as error:
             ends = f"front {front!r} point {i} ({f[i - 1].module}) → end {end!r} point {j} ({g[j - 1].module})"
             raise InputError(f"settings.{setting}: {ends}", error.value, error.problem) from error

@@ -208,7 +208,7 @@ def _expand(config: StudyConfig, look_at_images: bool = False) -> tuple[Plan, Ca
 def _plan_table(units: Plan, done: frozenset[str], title: str) -> Table:
     table = Table("kind", "units", "uses", "done", "missing", title=title, title_justify="left")
     uses = Counter(parent.id for fit in units.fits for parent in fit.parents)
-    settings = Counter(row.unit.kind for row in units.rows)
+    settings = Counter[str](row.unit.kind for row in units.rows)
     for kind in dict.fromkeys(unit.kind for unit in units.units):
         same = [unit for unit in units.units if unit.kind == kind]
         used = settings.get(kind) or sum(uses[unit.id] for unit in same)

@@ -57,7 +57,7 @@ class Estimator:
 
     def total(self, plan: Plan, missing: AbstractSet[str]) -> Cost:
         """Cost of the missing units of a plan."""
-        fits = [unit for unit in plan.fits if unit.id in missing and unit.objective != "none"]
+        fits = [unit for unit in plan.fits if unit.id in missing and unit.kind == "fit"]
         groups = {unit.group: unit for unit in fits}
         return Cost(
             model=sum(self._train(unit) for unit in plan.models if unit.id in missing),
@@ -78,15 +78,14 @@ class Estimator:
         return 0 if recipe is None else passes(recipe) * images * self._whole(unit.name)
 
     def _invert(self, unit: IriUnit) -> float:
-        return 2 * self._config.iri.steps * unit.count * self._flops(unit.model.name, 0, unit.point)
+        return 2 * unit.config.steps * unit.count * self._flops(unit.model.name, 0, unit.point)
 
     def _shared(self, unit: FitUnit) -> float:
         """Passes that the objectives of a group share: once where the nets are frozen, each epoch where they move."""
-        moving = self._config.protocol == "paper" and unit.arm == "real"
-        images = self._catalogue.data[unit.data].train_count * (self._config.fit.epochs if moving else 1)
+        images = self._catalogue.data[unit.data].train_count * (unit.config.epochs if unit.augmented else 1)
         return images * (self._flops(unit.front.name, 0, unit.front_point) + self._whole(unit.end.name))
 
     def _fit(self, unit: FitUnit) -> float:
         stop = reach(unit.objective, unit.end_point, len(self._reach[unit.end.name]) - 2)
         images = self._catalogue.data[unit.data].train_count
-        return 2 * self._config.fit.epochs * images * self._flops(unit.end.name, unit.end_point, stop)
+        return 2 * unit.config.epochs * images * self._flops(unit.end.name, unit.end_point, stop)

@@ -62,9 +62,9 @@ class Bench:
         started = time.monotonic()
         net = self.shelf.new_net(unit)
         model = self.config.models[unit.name]
-        if model.train is None:
+        if model.checkpoint is not None:
             catalogue.load_checkpoint(net, model, unit.seed, f"models.{unit.name}")
-        else:
+        elif model.train is not None:
             self._train(net, unit, model.train)
         self.store.publish(unit.weights, nets.save_weights(net))
         record = {
@@ -90,7 +90,7 @@ class Bench:
             return front.run(x, 0, unit.set.point)
 
         images = shown.images[part].to(self.device)
-        shard = iris.make_shard(prefix, images, shown.labels[part], unit.start, self.config.iri)
+        shard = iris.make_shard(prefix, images, shown.labels[part], unit.start, unit.set.config)
         self.store.publish(unit.marker, iris.encode_shard(shard))
 
     def close_set(self, unit: IriUnit) -> None:
@@ -98,7 +98,7 @@ class Bench:
         first = next(self.shelf.shards(unit))[2]
         originals = self.shelf.images(unit.data, "train", "test").images
         self.store.publish(unit.gallery, encode_gallery(originals, first))
-        spec = self.config.iri
+        spec = unit.config
         record = {
             "id": unit.id,
             "model": unit.model.id,
@@ -136,8 +136,8 @@ class Bench:
             [u.objective for u in units if u.objective != "none"],
             plain,
             self._init_images(unit),
-            self.config.fit,
-            self.config.protocol,
+            unit.config,
+            "paper" if unit.augmented else "matched",
             "iri" if unit.arm == "iri" else "real",
             unit.seed,
             device=self.device,
@@ -146,7 +146,7 @@ class Bench:
         residuals = {} if unit.iris is None else self.shelf.iri_set(unit.iris)[1]
         rows: dict[str, list[dict[str, Any]]] = {u.id: [] for u in units}
         for eval_set in unit.eval_sets:
-            shown = self.shelf.images(unit.data, "test", eval_set)
+            shown = self.shelf.images(unit.test_data, "test", eval_set)
             measured = evaluate(list(fitted.values()), front, end, shown, self.device)
             for u in units:
                 rows[u.id].append({**self._row_names(u, eval_set, shown), **measured[u.objective], **residuals})
@@ -157,7 +157,7 @@ class Bench:
         alone = end if unit.front_point == 0 else front
         rows = []
         for eval_set in unit.eval_sets:
-            shown = self.shelf.images(unit.data, "test", eval_set)
+            shown = self.shelf.images(unit.test_data, "test", eval_set)
             measured = evaluate_unstitched(alone, front, end, shown, self.device)
             rows.append({**self._row_names(unit, eval_set, shown), **measured})
         return {unit.id: rows}
@@ -166,7 +166,7 @@ class Bench:
         return {
             "unit": unit.id,
             "objective": unit.objective,
-            "stitch": "none" if unit.objective == "none" else str(self.config.fit.stitch),
+            "stitch": "none" if unit.objective == "none" else str(unit.config.stitch),
             "arm": unit.arm,
             "seed": unit.seed,
             "eval_set": eval_set,
@@ -193,7 +193,7 @@ class Bench:
         """Real training images that the initialisation is solved on, drawn by the fit's seed; the same on both arms."""
         images = self.shelf.images(unit.data, "train", "test").images
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(unit.seed))
-        return images[order[: self.config.fit.init_images]]
+        return images[order[: unit.config.init_images]]
 
     def _train(self, net: NormalisedNet, unit: ModelUnit, recipe: TrainConfig) -> None:
         """Train from where an interrupted training of the unit left off, if there was one."""

@@ -11,13 +11,19 @@ Columns of the table, beside the names of the study:
 ``unit``                id of the fit; its file is ``fits/<unit>.parquet``
 ``objective``           hlm, slm, dm, fula, dm_exact, a sum such as 0.5*fula@2+slm; none for an unstitched end
 ``stitch``              affine, identity, low_rank:8, mlp:64; none for an unstitched end
-``arm``                 real, iri; none for an unstitched end
+``arm``                 real, iri; iri_front, iri_end where only that net sees the IRI; none for an unstitched end
+``inputs``              clean, or adversarial: the stitch was trained on images attacked by PGD as it trained; none
+``eval_set``            test, shuffled, clean; apgd_ce_dlr, autoattack: attacked, within ``eps`` in pixels, against the very net
+                        that is measured; train: rows of representation metrics
 ``agreement`` …         percent for agreement*, top*; METHOD §7. ``kappa``, ``kappa_soft``: at most 1. ``loss`` in nats
 ``agreement_low`` …     bounds of the 95 % bootstrap interval over the evaluation samples, ``_low`` and ``_high`` of each metric
 ``match_error``         relative Frobenius error at the stitch on the evaluation set; ``match_error_later`` at each later point
+``iri_level``           residual at which each IRI was taken, if its inversion got there; null: as good as the run got
 ``iri_r_median``        residual r of the IRIs that the stitch was trained on, as stored; ``iri_r_p90`` its 90th percentile
 ``stitch_rank``         singular values of T above 1e-3 of the largest; ``stitch_condition`` largest over smallest; null of mlp
 ``init_rank``           the same two of the activations from which the least-squares start was solved
+``cka`` …               CKA of f(x) and g(x), on n_eval training images; ``cka_iri``: of f(x′) and g(x′), x′ their IRIs;
+                        ``stir``: of g(x) and g(x′); ``stir_front``: of f(x) and f(x′). In rows with objective none only
 ``wall_s``              seconds spent on the fit itself (the passes shared by a group are split evenly)
 ======================  =============================================================================================
 """
@@ -38,14 +44,15 @@ from raystitch.config import StudyConfig
 from raystitch.errors import InputError, did_you_mean
 from raystitch.plan import Plan
 from raystitch.store import Store
-from raystitch.units import IriUnit, Unit
+from raystitch.units import FitUnit, IriUnit, Unit
 
 METRICS = (
     "agreement", "agreement_top1", "agreement_correct", "kappa", "kappa_soft",
     "top1", "top5", "loss", "top1_end", "top1_front",
 )  # fmt: skip
+SIMILARITIES = ("cka", "cka_iri", "stir", "stir_front")
 BOUNDS = tuple(f"{name}_{bound}" for name in METRICS for bound in ("low", "high"))
-_TRAINING = ("iri_r_median", "iri_r_p90", "stitch_condition", "init_condition", "train_loss", "wall_s")
+_TRAINING = ("iri_level", "iri_r_median", "iri_r_p90", "stitch_condition", "init_condition", "train_loss", "wall_s")
 
 MEASURED = pa.schema(
     [
@@ -53,9 +60,11 @@ MEASURED = pa.schema(
         ("objective", pa.string()),
         ("stitch", pa.string()),
         ("arm", pa.string()),
+        ("inputs", pa.string()),
         ("seed", pa.int64()),
         ("eval_set", pa.string()),
         ("n_eval", pa.int64()),
+        ("eps", pa.float64()),
         *((name, pa.float64()) for name in METRICS),
         ("match_error", pa.float64()),
         ("match_error_later", pa.list_(pa.float64())),
@@ -63,6 +72,7 @@ MEASURED = pa.schema(
         ("init_rank", pa.int64()),
         *((name, pa.float64()) for name in _TRAINING),
         *((name, pa.float64()) for name in BOUNDS),
+        *((name, pa.float64()) for name in SIMILARITIES),
         ("device", pa.string()),
         ("created", pa.string()),
         ("version", pa.string()),
@@ -77,6 +87,7 @@ NAMES = pa.schema(
         ("sweep", pa.string()),
         ("setting", pa.string()),
         ("dataset", pa.string()),
+        ("test_dataset", pa.string()),
         ("front", pa.string()),
         ("end", pa.string()),
         ("front_arch", pa.string()),
@@ -90,7 +101,9 @@ NAMES = pa.schema(
 )
 """Schema of ``sweeps/<name>/rows.parquet``."""
 
-SORT_BY = ["sweep", "setting", "front", "end", "front_point", "end_point", "arm", "objective", "seed", "eval_set"]
+SORT_BY = [
+    "sweep", "setting", "front", "end", "front_point", "end_point", "arm", "objective", "seed", "iri_level", "eval_set",
+]  # fmt: skip
 
 
 def encode_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = MEASURED) -> bytes:
@@ -131,8 +144,15 @@ def labelled(plan: Plan) -> Iterable[tuple[Unit, str]]:
     for iris in plan.iris:
         yield iris, f"{iris.model.ref} point {iris.point} on {iris.data}"
     for fit in plan.fits:
-        how = f" {fit.objective} {fit.arm} seed {fit.seed}" if fit.objective != "none" else ""
-        yield fit, f"{fit.front.ref}:{fit.front_point} → {fit.end.ref}:{fit.end_point}{how} on {fit.data}"
+        yield fit, f"{fit.front.ref}:{fit.front_point} → {fit.end.ref}:{fit.end_point}{_how(fit)} on {fit.data}"
+
+
+def _how(fit: FitUnit) -> str:
+    level = "" if fit.level is None else f" r {fit.level:g}"
+    if fit.kind != "fit":
+        return f" {fit.kind}{level}"
+    attacked = " attacked" if fit.attack else ""
+    return f" {fit.objective} {fit.arm}{level}{attacked} seed {fit.seed}"
 
 
 def _name_rows(config: StudyConfig, plan: Plan) -> list[dict[str, Any]]:
@@ -142,6 +162,7 @@ def _name_rows(config: StudyConfig, plan: Plan) -> list[dict[str, Any]]:
             "sweep": config.name,
             "setting": row.setting,
             "dataset": row.unit.data,
+            "test_dataset": row.unit.test_data,
             "front": row.unit.front.ref,
             "end": row.unit.end.ref,
             "front_arch": row.front_arch,
@@ -150,7 +171,7 @@ def _name_rows(config: StudyConfig, plan: Plan) -> list[dict[str, Any]]:
             "end_point": row.unit.end_point,
             "front_module": row.front_module,
             "end_module": row.end_module,
-            "protocol": config.protocol,
+            "protocol": row.protocol,
         }
         for row in plan.rows
     ]
@@ -215,8 +236,8 @@ def load_table(store: Store, sweep: str | None = None, on_damage: Callable[[str]
 
 def _column_order() -> list[str]:
     first = [
-        "unit", "sweep", "setting", "dataset", "front", "end", "front_arch", "end_arch", "front_point", "end_point",
-        "front_module", "end_module", "objective", "arm", "protocol", "seed", "eval_set", "n_eval",
+        *NAMES.names[: NAMES.names.index("protocol")],
+        "objective", "arm", "protocol", "seed", "iri_level", "inputs", "eval_set", "n_eval",
     ]  # fmt: skip
     return first + [name for name in MEASURED.names if name not in first]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from raystitch.config import Arm, EvalSet, Objective
+from raystitch.config import Arm, EvalSet, FitConfig, IriConfig, Objective, PgdConfig
 
 
 def unit_id(spec: Mapping[str, Any]) -> str:
@@ -58,7 +58,10 @@ class ModelUnit:
 
 @dataclass(frozen=True)
 class IriUnit:
-    """One IRI set: all training images of a dataset inverted at one point of one front."""
+    """One IRI set: all training images of a dataset inverted at one point of one front.
+
+    ``config.levels`` are residuals at which the inversion leaves a set as well, beside the one as good as it gets.
+    """
 
     id: str
     model: ModelUnit
@@ -66,7 +69,7 @@ class IriUnit:
     module: str
     data: str
     count: int
-    shard_size: int
+    config: IriConfig
     kind: ClassVar[str] = "IRI set"
 
     @property
@@ -87,8 +90,8 @@ class IriUnit:
     @property
     def shards(self) -> list[ShardUnit]:
         """The fixed index ranges the set is made of."""
-        starts = range(0, self.count, self.shard_size)
-        return [ShardUnit(self, n, s, min(s + self.shard_size, self.count)) for n, s in enumerate(starts)]
+        size = self.config.shard_size
+        return [ShardUnit(self, n, s, min(s + size, self.count)) for n, s in enumerate(range(0, self.count, size))]
 
 
 @dataclass(frozen=True)
@@ -112,9 +115,23 @@ class ShardUnit:
         return f"iris/{self.set.id}/shard-{self.number:05d}.tar"
 
 
+Measure = Literal["fit", "unstitched", "similarity"]
+"""What a unit measures: a stitch that it trains, an unstitched end of a curve, or how alike two representations are."""
+
+
 @dataclass(frozen=True)
 class FitUnit:
-    """One stitch trained and evaluated, or (objective ``none``) one unstitched end of a curve evaluated."""
+    """One stitch trained and evaluated; or, without a stitch, one unstitched end of a curve, or one pair of representations.
+
+    Attributes:
+        group: units with the same group share their passes and are computed together.
+        front_point: 0 and n+1 for the unstitched end and front.
+        data: what the stitch is trained on; ``test_data`` is whose test images are shown.
+        config: how the stitch is trained.
+        augmented: whether training images are augmented and BatchNorm statistics move (``paper`` on real images).
+        attack: how training images are attacked.
+        iris: the IRI set trained on, and ``level`` which of its residual levels; None for as good as the run gets.
+    """
 
     id: str
     group: str
@@ -126,18 +143,24 @@ class FitUnit:
     arm: Arm | Literal["none"]
     seed: int
     data: str
+    test_data: str
     eval_sets: tuple[EvalSet, ...]
+    config: FitConfig
+    kind: Measure = "fit"
+    augmented: bool = False
+    attack: PgdConfig | None = None
     iris: IriUnit | None = None
-
-    @property
-    def kind(self) -> str:
-        """What the unit is called on displays."""
-        return "unstitched" if self.objective == "none" else "fit"
+    level: float | None = None
 
     @property
     def marker(self) -> str:
         """The unit's rows of the results table."""
         return f"fits/{self.id}.parquet"
+
+    @property
+    def predictions(self) -> str:
+        """The file of what the nets predict for every sample."""
+        return f"predictions/{self.id}.npz"
 
     @property
     def files(self) -> list[str]:

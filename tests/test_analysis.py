@@ -41,7 +41,9 @@ def _row(point: int, agreement: float, **other: Any) -> dict[str, Any]:
 def test_every_name_of_the_results_table_tells_curves_apart() -> None:
     # A new column of names must be told to the analysis, or runs that differ in it would be mixed up (and are refused).
     per_point = {"unit", "front_point", "end_point", "front_module", "end_module"}
-    assert set(CURVE) == (set(NAMES.names) - per_point) | {"objective", "arm", "seed", "eval_set"}
+    assert set(CURVE) == (set(NAMES.names) - per_point) | {
+        "objective", "stitch", "arm", "iri_level", "inputs", "seed", "eval_set",
+    }  # fmt: skip
     assert set(FIT) == (set(CURVE) - {"eval_set"}) | set(POINT)
 
 

@@ -76,7 +76,7 @@ def test_references_expand_to_models_and_seeds() -> None:
         ("data.digits", {"source": "digits", "path": "x"}, ["data.digits", "built in"]),
         ("models.net.normalise", "imagnet", ["models.net.normalise", "did you mean 'imagenet'"]),
         ("models.net.data", "digit", ["models.net.data", "did you mean 'digits'"]),
-        ("models.net.checkpoint", "x.pt", ["models.net", "exactly one of checkpoint and train"]),
+        ("models.net.checkpoint", "x.pt", ["models.net", "exactly one of checkpoint, train"]),
         ("settings.pair.front", "nett/1", ["settings.pair.front", "did you mean 'net'"]),
         ("settings.pair.end", "net/7", ["settings.pair.end", "no seed 7", "0, 1, 2"]),
         ("settings.pair.data", "cifar", ["settings.pair.data", "unknown dataset"]),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from raystitch.config import FitConfig, IriConfig
 from raystitch.plan import Plan
 from raystitch.schedule import Done, Schedule, find_done
 from raystitch.store import Store
@@ -11,13 +12,13 @@ from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
 
 CLEAN = ModelUnit("m-clean", "clean", 0)
 PIXEL = ModelUnit("m-pixel", "pixel", 1)
-CLEAN_IRIS = IriUnit("i-clean", CLEAN, 1, "layer1", "digits", 10, 6)
-PIXEL_IRIS = IriUnit("i-pixel", PIXEL, 1, "layer1", "digits", 10, 6)
+CLEAN_IRIS = IriUnit("i-clean", CLEAN, 1, "layer1", "digits", 10, IriConfig(shard_size=6))
+PIXEL_IRIS = IriUnit("i-pixel", PIXEL, 1, "layer1", "digits", 10, IriConfig(shard_size=6))
 
 
 def fit(name: str, group: str, front: ModelUnit, iris: IriUnit | None = None) -> FitUnit:
     arm = "real" if iris is None else "iri"
-    return FitUnit(name, group, front, CLEAN, 1, 1, "dm", arm, 1, "digits", ("test",), iris)
+    return FitUnit(name, group, front, CLEAN, 1, 1, "dm", arm, 1, "digits", "digits", ("test",), FitConfig(), iris=iris)
 
 
 SELF_REAL = fit("f1", "g1", CLEAN)

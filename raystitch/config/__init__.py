@@ -4,44 +4,51 @@ Every object is frozen and validated at the door, so the rest of the package tru
 (Athanasiadis et al., ICML 2026) wherever it states one.
 """
 
-from raystitch.config.load import expand_refs, load_config, parse_config
+from raystitch.config.dataset import CueConfig, DataConfig, ExpectConfig, SplitLimit
+from raystitch.config.fitting import FitConfig, IriConfig, RobustConfig, SimilarityConfig, StitchConfig
+from raystitch.config.load import expand_refs, load_config, parse_config, setting_pairs
 from raystitch.config.objective import EXACT, Objective, Term, canonical_objective, objective_terms, why_not_exact
-from raystitch.config.recipe import PRESETS, AttackConfig, SimclrConfig, TrainConfig
+from raystitch.config.recipe import PRESETS, AttackConfig, PgdConfig, SimclrConfig, TrainConfig
 from raystitch.config.schema import (
-    CueConfig,
-    DataConfig,
-    FitConfig,
-    IriConfig,
+    ITSELF,
+    Grid,
     ModelConfig,
     Normalisation,
     Resources,
     ResourcesConfig,
     SettingConfig,
-    SplitLimit,
-    StitchConfig,
     StudyConfig,
 )
-from raystitch.config.values import NORMALISATIONS, Arm, EvalSet, Protocol
+from raystitch.config.values import ATTACKS, NORMALISATIONS, SINGLE_SIDED, Arm, AttackName, EvalSet, Protocol
 
 __all__ = [
+    "ATTACKS",
     "EXACT",
+    "ITSELF",
     "NORMALISATIONS",
     "PRESETS",
+    "SINGLE_SIDED",
     "Arm",
     "AttackConfig",
+    "AttackName",
     "CueConfig",
     "DataConfig",
     "EvalSet",
+    "ExpectConfig",
     "FitConfig",
+    "Grid",
     "IriConfig",
     "ModelConfig",
     "Normalisation",
     "Objective",
+    "PgdConfig",
     "Protocol",
     "Resources",
     "ResourcesConfig",
+    "RobustConfig",
     "SettingConfig",
     "SimclrConfig",
+    "SimilarityConfig",
     "SplitLimit",
     "StitchConfig",
     "StudyConfig",
@@ -52,5 +59,6 @@ __all__ = [
     "load_config",
     "objective_terms",
     "parse_config",
+    "setting_pairs",
     "why_not_exact",
 ]

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from raystitch.config.objective import EXACT, why_not_exact
 from raystitch.config.problems import first_problem
-from raystitch.config.schema import StudyConfig
-from raystitch.config.values import as_tuple, expand_range
+from raystitch.config.schema import ITSELF, StudyConfig
+from raystitch.config.values import SINGLE_SIDED, as_tuple, expand_range
 from raystitch.config.yamlfile import parse_yaml, read_file
 from raystitch.errors import InputError, did_you_mean
 
@@ -38,7 +38,8 @@ def parse_config(raw: Mapping[str, Any]) -> StudyConfig:
     except ValidationError as error:
         raise first_problem(error, StudyConfig) from None
     _check_references(config)
-    _check_objectives(config)
+    for setting in config.settings:
+        _check_grid(config, setting)
     return config
 
 
@@ -46,6 +47,7 @@ _SHORT_FORMS: Mapping[tuple[str, ...], str] = {
     ("data", "*"): "source",
     ("data", "*", "cue"): "kind",
     ("fit", "stitch"): "kind",
+    ("iri",): "preset",
 }
 """Sections that may be one word, and the key which that word is the value of; * is any name."""
 
@@ -71,25 +73,40 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     node[leaf] = parse_yaml(text, "--set", override)
 
 
-def _check_objectives(config: StudyConfig) -> None:
-    moving = config.protocol == "paper" and "real" in config.arms
-    problem = why_not_exact(config.objectives, config.fit.stitch.kind, moving)
+def _check_grid(config: StudyConfig, setting: str) -> None:
+    """What a setting's own values and the study's must be to each other."""
+    grid, own = config.grid(setting), config.settings[setting]
+    moving = grid.protocol == "paper" and "real" in grid.arms
+    problem = why_not_exact(grid.objectives, grid.fit.stitch.kind, moving)
     if problem is not None:
-        raise InputError("objectives", EXACT, problem)
+        raise InputError("objectives" if own.objectives is None else f"settings.{setting}.objectives", EXACT, problem)
+    if own.attack is None:
+        return
+    sided = [arm for arm in grid.arms if arm in SINGLE_SIDED]
+    if sided:
+        problem = f"arm {sided[0]!r} shows the two nets different images, so no attack is defined"
+        raise InputError(f"settings.{setting}.attack", None, problem)
+    if EXACT in grid.objectives:
+        raise InputError(f"settings.{setting}.attack", None, f"{EXACT} is solved, not trained: nothing can be attacked")
 
 
 def _check_references(config: StudyConfig) -> None:
+    if ITSELF in config.models:
+        raise InputError(f"models.{ITSELF}", None, f"the name is taken: end: {ITSELF} stitches each front to itself")
     for name, model in config.models.items():
-        if model.data not in config.data:
-            raise InputError(
-                f"models.{name}.data", model.data, f"unknown dataset{did_you_mean(model.data, config.data)}"
-            )
+        _check_dataset(config, f"models.{name}.data", model.data)
     for name, setting in config.settings.items():
         where = f"settings.{name}"
-        if setting.data is not None and setting.data not in config.data:
-            raise InputError(f"{where}.data", setting.data, f"unknown dataset{did_you_mean(setting.data, config.data)}")
-        for side in ("front", "end"):
-            expand_refs(config, getattr(setting, side), f"{where}.{side}")
+        _check_dataset(config, f"{where}.data", setting.data)
+        _check_dataset(config, f"{where}.test", setting.test)
+        expand_refs(config, setting.front, f"{where}.front")
+        if setting.end != (ITSELF,):
+            expand_refs(config, setting.end, f"{where}.end")
+
+
+def _check_dataset(config: StudyConfig, where: str, name: str | None) -> None:
+    if name is not None and name not in config.data:
+        raise InputError(where, name, f"unknown dataset{did_you_mean(name, config.data)}")
 
 
 def expand_refs(config: StudyConfig, refs: Sequence[str], where: str) -> list[tuple[str, int]]:
@@ -102,6 +119,8 @@ def expand_refs(config: StudyConfig, refs: Sequence[str], where: str) -> list[tu
     for ref in refs:
         name, slash, seeds = ref.partition("/")
         if name not in config.models:
+            if ref == ITSELF:
+                raise InputError(where, ref, f"{ITSELF!r} is the end of a setting, alone")
             raise InputError(where, ref, f"unknown model {name!r}{did_you_mean(name, config.models)}")
         known = dict.fromkeys(config.models[name].seeds)
         try:
@@ -118,3 +137,12 @@ def expand_refs(config: StudyConfig, refs: Sequence[str], where: str) -> list[tu
 def _few(seeds: Sequence[int]) -> str:
     shown = [str(seed) for seed in seeds]
     return ", ".join(shown if len(shown) <= 10 else [*shown[:9], "…", shown[-1]])
+
+
+def setting_pairs(config: StudyConfig, name: str) -> list[tuple[tuple[str, int], tuple[str, int]]]:
+    """(front, end) pairs of a setting, each a model's name and seed: every front with every end, or with itself."""
+    setting, where = config.settings[name], f"settings.{name}"
+    fronts = expand_refs(config, setting.front, f"{where}.front")
+    if setting.end == (ITSELF,):
+        return [(front, front) for front in fronts]
+    return [(front, end) for front in fronts for end in expand_refs(config, setting.end, f"{where}.end")]

@@ -38,15 +38,17 @@ def as_fraction(value: object) -> object:
 PixelDistance = Annotated[float, BeforeValidator(as_fraction), Field(gt=0, le=1)]
 
 
-class AttackConfig(Part):
-    """The attack of adversarial training: PGD from the clean image, L∞, in pixel units [0, 1] (METHOD §8).
-
-    ``share`` of each batch is attacked. Distances may be written as ``8/255``.
-    """
+class PgdConfig(Part):
+    """PGD from the clean image, L∞, in pixel units [0, 1] (METHOD §8). Distances may be written as ``8/255``."""
 
     steps: int = Field(default=10, ge=1, le=10_000)
     eps: PixelDistance = 8 / 255
     step: PixelDistance = 2 / 255
+
+
+class AttackConfig(PgdConfig):
+    """The attack of adversarial training: ``share`` of each batch is attacked (METHOD §8)."""
+
     share: float = Field(default=0.5, gt=0, le=1)
 
 

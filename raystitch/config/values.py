@@ -5,15 +5,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from raystitch.errors import did_you_mean
 
-Arm = Literal["real", "iri"]
+Arm = Literal["real", "iri", "iri_front", "iri_end"]
+"""What a stitch is trained on: real images, IRIs, or IRIs that only the front or only the end's own stream sees."""
+SINGLE_SIDED: tuple[Arm, ...] = ("iri_front", "iri_end")
 Protocol = Literal["matched", "paper"]
-EvalSet = Literal["test", "shuffled", "clean"]
+AttackName = Literal["apgd_ce_dlr", "autoattack"]
+EvalSet = Literal["test", "shuffled", "clean", "apgd_ce_dlr", "autoattack"]
+"""Test images with the cue as trained, shuffled or left out (METHOD §8), or attacked as they are in ``test`` (METHOD §7)."""
+ATTACKS: tuple[AttackName, ...] = get_args(AttackName)
+"""Evaluation sets that are made against the very net that is measured."""
 
 NORMALISATIONS: Mapping[str, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
     "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
@@ -34,6 +41,13 @@ _MAX_ARGS = 10_000  # values in the arguments of a net, those inside others incl
 _T = TypeVar("_T")
 
 
+def _takes_numbers(annotation: Any) -> bool:
+    """Whether a type is a number, or a choice with a number in it."""
+    if get_origin(annotation) in (Union, UnionType, Annotated):
+        return any(map(_takes_numbers, get_args(annotation)))
+    return annotation in (int, float)
+
+
 class Part(BaseModel):
     """A section of a config: frozen, with known keys only, and no number that is NaN or infinite."""
 
@@ -42,8 +56,7 @@ class Part(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
-        kind = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool) and kind in (int, float, int | None, float | None):
+        if isinstance(value, bool) and _takes_numbers(cls.model_fields[str(info.field_name)].annotation):
             raise ValueError("give a number, not true or false")
         return value
 
@@ -127,6 +140,12 @@ def _filled(values: tuple[_T, ...]) -> tuple[_T, ...]:
 
 
 Many = Annotated[tuple[_T, ...], BeforeValidator(one_or_many), AfterValidator(_filled)]
+FitSeeds = Annotated[
+    tuple[Seed, ...] | Literal["front"],
+    BeforeValidator(lambda value: value if value == "front" else expand_range(value)),
+    AfterValidator(lambda value: value if value == "front" else _filled(value)),
+]
+"""Seeds of the fits: numbers, or ``front`` for one fit per front, with the seed of that front."""
 SeedRange = Annotated[tuple[Seed, ...], BeforeValidator(expand_range), AfterValidator(_filled)]
 
 
