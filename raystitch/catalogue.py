@@ -160,9 +160,10 @@ def _check_counts(config: StudyConfig, catalogue: Catalogue, dataset: str, setti
 
 
 def _check_eval(config: StudyConfig, catalogue: Catalogue, dataset: str, setting: str) -> None:
-    where, wanted = f"settings.{setting}.eval", config.settings[setting].eval
+    own, wanted = config.settings[setting].eval, config.grid(setting).eval
+    where = "eval" if own is None else f"settings.{setting}.eval"
     if config.data[dataset].cue is None and set(wanted) & {"shuffled", "clean"}:
-        problem = f"dataset {dataset!r} has no cue, so there is no 'shuffled' and no 'clean' evaluation set"
+        problem = f"settings.{setting} shows {dataset!r}, which has no cue, so no 'shuffled' or 'clean' test images"
         raise InputError(where, list(wanted), problem)
     if catalogue.data[dataset].num_classes < 3 and set(wanted) & set(ATTACKS):
         raise InputError(where, list(wanted), f"attacks need three classes or more; dataset {dataset!r} has two")

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from raystitch import commands
 from raystitch.errors import InputError
 
-_PLAN_TEXT = "print what would run: units by kind, shared, done and missing, and the estimated cost"
+_PLAN_TEXT = "what would run: units by kind, shared, done and missing, and the cost; of several studies also together"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_subparsers(required=True, metavar="COMMAND").add_parser
     sweep = _of_study(add, "sweep", "run a study: compute what is missing, write table and report", commands.sweep)
     sweep.add_argument("--dry-run", action="store_true", help="print the plan and stop")
-    _of_study(add, "plan", _PLAN_TEXT, commands.plan)
+    _of_study(add, "plan", _PLAN_TEXT, commands.plan, several=True)
     _of_study(add, "validate", "check a config and all that it names, without running it", commands.validate)
     _of_storage(add, "status", "what is done, missing and failed", commands.status)
     results = _of_storage(add, "results", "print the results table, or export all of it", commands.results)
@@ -80,9 +80,12 @@ def _data(parser: argparse.ArgumentParser) -> None:
     show.set_defaults(run=commands.data_show)
 
 
-def _of_study(add: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+def _of_study(
+    add: Any, name: str, text: str, run: Callable[[argparse.Namespace], int], several: bool = False
+) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = add(name, help=text, description=text)
-    command.add_argument("config", metavar="CONFIG", help="YAML file of the study, or its URL")
+    count = "+" if several else None
+    command.add_argument("config", metavar="CONFIG", nargs=count, help="YAML file of the study, or its URL")
     command.add_argument("--storage", metavar="URI", help="where results go (default: the config's, ./runs)")
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="such as fit.epochs=5"

@@ -18,7 +18,7 @@ from rich.table import Table
 from raystitch.config import NORMALISATIONS, DataConfig, StudyConfig, load_config
 from raystitch.config.problems import first_problem
 from raystitch.errors import InputError
-from raystitch.plan import Catalogue, Plan, expand
+from raystitch.plan import expand
 from raystitch.results import load_table, read_study, sweep_names
 from raystitch.store import Store
 
@@ -51,25 +51,25 @@ def sweep(arguments: Namespace) -> int:
 
 
 def plan(arguments: Namespace) -> int:
-    """Print the units of a study by kind: how many uses share them, how many are done, and what the rest will cost."""
-    from raystitch.cost import Estimator
-    from raystitch.schedule import find_done
+    """Print the units of each study by kind and what the missing ones will cost; of several, what they share."""
+    from raystitch.planning import cost_line, look_ahead, study_table, together_table
 
-    config = _config(arguments)
-    units, catalogue = _expand(config)
-    store = Store(arguments.storage or config.storage)
-    done = find_done(units, store).units
-    _say(_plan_table(units, done, title=f"{config.name} → {store.url}"))
-    cost = Estimator(config, catalogue).total(units, {unit.id for unit in units.units} - done)
-    parts = [f"base models {_flops(cost.model)}", f"IRIs {_flops(cost.iris)}", f"fits {_flops(cost.fit)}"]
-    _say(f"estimated cost of what is missing: {_flops(cost.model + cost.iris + cost.fit)} ({', '.join(parts)})")
+    paths = arguments.config if isinstance(arguments.config, list) else [arguments.config]
+    studies = [look_ahead(load_config(path, arguments.overrides), arguments.storage) for path in paths]
+    for planned in studies:
+        _say(study_table(planned))
+    if len(studies) > 1:
+        _say(together_table(studies))
+    _say(cost_line(studies))
     return 0
 
 
 def validate(arguments: Namespace) -> int:
     """Check a config and everything it names."""
+    from raystitch.catalogue import inspect
+
     config = _config(arguments)
-    units, _ = _expand(config, look_at_images=True)
+    units = expand(config, inspect(config, look_at_images=True))
     Store(arguments.storage or config.storage).check_writable()
     _say(f"{config.name} is valid: {len(units.models)} models, {len(units.iris)} IRI sets, {len(units.fits)} fits")
     return 0
@@ -198,28 +198,6 @@ def _config(arguments: Namespace) -> StudyConfig:
     return load_config(arguments.config, arguments.overrides)
 
 
-def _expand(config: StudyConfig, look_at_images: bool = False) -> tuple[Plan, Catalogue]:
-    from raystitch.catalogue import inspect
-
-    catalogue = inspect(config, look_at_images)
-    return expand(config, catalogue), catalogue
-
-
-def _plan_table(units: Plan, done: frozenset[str], title: str) -> Table:
-    table = Table("kind", "units", "uses", "done", "missing", title=title, title_justify="left")
-    uses = Counter(parent.id for fit in units.fits for parent in fit.parents)
-    settings = Counter[str](row.unit.kind for row in units.rows)
-    for kind in dict.fromkeys(unit.kind for unit in units.units):
-        same = [unit for unit in units.units if unit.kind == kind]
-        used = settings.get(kind) or sum(uses[unit.id] for unit in same)
-        finished = sum(unit.id in done for unit in same)
-        table.add_row(kind, *map(str, (len(same), used, finished, len(same) - finished)))
-    shards = sum(len(unit.shards) for unit in units.iris)
-    table.caption = f"the IRI sets have {shards} shards; 'uses' counts how often fits, or settings, need these units"
-    table.caption_justify = "left"
-    return table
-
-
 def _status_table(study: dict[str, Any], done: set[str], failures: Sequence[dict[str, str]], title: str) -> Table:
     table = Table("kind", "units", "done", "failed", "missing", title=title, title_justify="left")
     totals = Counter(unit["kind"] for unit in study["units"])
@@ -266,13 +244,6 @@ def _keyword_arguments(pairs: Sequence[str]) -> dict[str, Any]:
         except yaml.YAMLError as error:
             raise InputError("--arg", pair, f"the value is not valid YAML: {error}") from error
     return options
-
-
-def _flops(count: float) -> str:
-    for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count / 1e9:.3g} GFLOP"
 
 
 def _say(what: str | Table) -> None:

@@ -22,6 +22,7 @@ LEVELS = [
     {"execute"},
     {"distributed"},
     {"sweep"},
+    {"planning"},
     {"commands"},
     {"cli"},
 ]

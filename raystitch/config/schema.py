@@ -94,8 +94,8 @@ class SettingConfig(Part):
     end: Many[str]
     data: str | None = None
     test: str | None = None
-    eval: Many[EvalSet] = ("test",)
     attack: Annotated[PgdConfig | None, BeforeValidator(lambda v: {} if v == "pgd" else v)] = None
+    eval: Many[EvalSet] | None = None
     points: PointChoice | None = None
     objectives: Many[Objective] | None = None
     arms: Many[Arm] | None = None
@@ -111,6 +111,7 @@ class Grid:
 
     points: PointChoice
     points_where: str
+    eval: tuple[EvalSet, ...]
     objectives: tuple[Objective, ...]
     arms: tuple[Arm, ...]
     protocol: Protocol
@@ -155,6 +156,7 @@ class StudyConfig(Part):
     models: dict[WordName, ModelConfig] = Field(min_length=1)
     settings: dict[SettingName, SettingConfig] = Field(min_length=1)
     points: PointChoice = "all"
+    eval: Many[EvalSet] = ("test",)
     objectives: Many[Objective] = ("hlm", "slm", "fula", "dm")
     arms: Many[Arm] = ("real", "iri")
     protocol: Protocol = "matched"
@@ -186,6 +188,7 @@ class StudyConfig(Part):
         return Grid(
             points=self.points if own.points is None else own.points,
             points_where="points" if own.points is None else f"settings.{setting}.points",
+            eval=own.eval or self.eval,
             objectives=own.objectives or self.objectives,
             arms=own.arms or self.arms,
             protocol=own.protocol or self.protocol,

@@ -106,7 +106,7 @@ class _Planner:
             seed=0,
             data=data,
             test_data=own.test or data,
-            eval_sets=own.eval,
+            eval_sets=self.config.grid(setting).eval,
             config=self.config.grid(setting).fit,
             attack=own.attack,
         )
