@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from raystitch.config import StudyConfig, parse_config
+from raystitch.errors import InputError
 from raystitch.execute import Job
 from raystitch.plan import Plan, expand
 from raystitch.progress import Board
@@ -55,6 +56,8 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
 
     study = config if isinstance(config, StudyConfig) else parse_config(config)
     store = Store(storage or study.storage)
+    if store.url.startswith("memory:"):
+        raise InputError("storage", store.url, "is the memory of one process, which no worker reaches; give a folder or URL")
     plan = expand(study, inspect(study, look_at_images=True))
     store.check_writable()
     _note_other_definition(store, study)

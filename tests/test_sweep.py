@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 import raystitch
+from raystitch.errors import InputError
 from raystitch.results import read_study
 from raystitch.store import Store
 
@@ -282,3 +283,8 @@ def test_a_failing_model_fails_alone_and_a_rerun_retries_only_it(tmp_path: Path)
     assert second.returncode == 1
     assert files(storage) == before
     assert "model 0/1 (1 failed)" in second.stderr
+
+
+def test_a_storage_that_no_worker_can_reach_is_refused() -> None:
+    with pytest.raises(InputError, match=r"storage = 'memory://runs': is the memory of one process"):
+        raystitch.run_sweep(STUDY, "memory://runs")
