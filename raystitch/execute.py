@@ -82,7 +82,7 @@ class Bench:
         self.store.remove(unit.training)
 
     def make_shard(self, unit: ShardUnit) -> None:
-        """Invert one index range of the training images; publish the tar."""
+        """Invert one index range of the training images; publish the tar of each residual level, that of the best last."""
         shown, front = self.shelf.images(unit.set.data, "train", "test"), self.shelf.folded(unit.set.model)
         part = slice(unit.start, unit.stop)
 
@@ -90,8 +90,9 @@ class Bench:
             return front.run(x, 0, unit.set.point)
 
         images = shown.images[part].to(self.device)
-        shard = iris.make_shard(prefix, images, shown.labels[part], unit.start, unit.set.config)
-        self.store.publish(unit.marker, iris.encode_shard(shard))
+        shards = iris.make_shards(prefix, images, shown.labels[part], unit.start, unit.set.config)
+        for level in (*unit.set.config.levels, None):
+            self.store.publish(unit.tar(level), iris.encode_shard(shards[level]))
 
     def close_set(self, unit: IriUnit) -> None:
         """Publish the gallery, then the index that makes an IRI set visible."""
@@ -99,6 +100,7 @@ class Bench:
         originals = self.shelf.images(unit.data, "train", "test").images
         self.store.publish(unit.gallery, encode_gallery(originals, first))
         spec = unit.config
+        levels = [iris.level_index(level, self.shelf.shards(unit, level)) for level in spec.levels]
         record = {
             "id": unit.id,
             "model": unit.model.id,
@@ -106,9 +108,11 @@ class Bench:
             "optimiser": spec.optimiser,
             "steps": spec.steps,
             **iris.set_index(self.shelf.shards(unit)),
+            **({"levels": levels} if levels else {}),
             **self._stamp(),
         }
-        self.store.publish(unit.marker, json.dumps(record, indent=1).encode())
+        # in place of an older index: a lost shard that another kind of machine made again has other last digits
+        self.store.replace(unit.marker, json.dumps(record, indent=1).encode())
 
     def fit(self, units: Sequence[FitUnit]) -> None:
         """Fit and evaluate a group of fits that share their passes; publish the rows of each.
@@ -143,7 +147,7 @@ class Bench:
             device=self.device,
             paste=paste,
         )
-        residuals = {} if unit.iris is None else self.shelf.iri_set(unit.iris)[1]
+        residuals = {} if unit.iris is None else self.shelf.iri_set(unit.iris, unit.level)[1]
         rows: dict[str, list[dict[str, Any]]] = {u.id: [] for u in units}
         for eval_set in unit.eval_sets:
             shown = self.shelf.images(unit.test_data, "test", eval_set)
@@ -183,7 +187,7 @@ class Bench:
     def _training_images(self, unit: FitUnit) -> tuple[ImageSet, Paste | None]:
         """What the stitch is trained on: IRIs, or real images with the cue to plant in them."""
         if unit.iris is not None:
-            return self.shelf.iri_set(unit.iris)[0], None
+            return self.shelf.iri_set(unit.iris, unit.level)[0], None
         plain, cue = self.shelf.plain(unit.data, "train"), self.config.data[unit.data].cue
         if cue is None:
             return plain, None

@@ -30,7 +30,6 @@ class Shelf:
         images: (dataset, split, evaluation set) → the images as that set shows them; ``test`` carries the cue as trained.
         net: model unit → its frozen net, cut at its points.
         folded: model unit → the same with BatchNorm folded into its convolutions.
-        iri_set: IRI unit → its images with the labels of their originals, and the residual columns of the results.
 
     Args:
         config: the study.
@@ -43,7 +42,7 @@ class Shelf:
         self.images = lru_cache(8)(self._load_images)
         self.net = lru_cache(8)(self._load_net)
         self.folded = lru_cache(8)(self._fold_net)
-        self.iri_set = lru_cache(2)(self._load_iri_set)
+        self._iri_sets = lru_cache(2)(self._load_iri_set)
 
     def plain(self, name: str, split: Split) -> ImageSet:
         """A split without any cue."""
@@ -76,27 +75,36 @@ class Shelf:
         classes = self.plain(model.data, "train").num_classes
         return catalogue.build(model, classes, unit.seed, f"models.{unit.name}")
 
-    def shards(self, unit: IriUnit) -> Iterator[tuple[str, bytes, Shard]]:
-        """Name, bytes and content of each shard of a set, in order, one at a time."""
+    def shards(self, unit: IriUnit, level: float | None = None) -> Iterator[tuple[str, bytes, Shard]]:
+        """Name, bytes and content of each shard of a set at one residual level, in order, one at a time."""
         for part in unit.shards:
-            content = self.store.read(part.marker)
+            name = part.tar(level)
+            content = self.store.read(name)
             try:
                 shard = iris.decode_shard(content)
             except (InputError, ValueError) as error:
-                raise self._damaged(part.marker) from error
-            yield part.marker, content, shard
+                raise self._damaged(name) from error
+            yield name, content, shard
+
+    def iri_set(self, unit: IriUnit, level: float | None = None) -> tuple[ImageSet, dict[str, float]]:
+        """The IRIs of a set with the labels of their originals, and the residual columns of the results.
+
+        Args:
+            unit: the set.
+            level: one of its ``config.levels``; by default the best images.
+        """
+        return self._iri_sets(unit, level)
 
     def _damaged(self, name: str) -> OSError:
         """Set a damaged file aside, so that the next run makes it again; returns what to raise."""
         self.store.quarantine(name)
         return OSError(f"{name} was damaged and is now under damaged/; the next run makes it again")
 
-    def _load_iri_set(self, unit: IriUnit) -> tuple[ImageSet, dict[str, float]]:
-        """The IRIs of a set with the labels of their images, and the residual columns of the results."""
-        index = self._read_index(unit)
+    def _load_iri_set(self, unit: IriUnit, level: float | None) -> tuple[ImageSet, dict[str, float]]:
+        index = self._read_index(unit, level)
         written = {entry["name"]: entry["sha256"] for entry in index["shards"]}
         shards = []
-        for name, content, shard in self.shards(unit):
+        for name, content, shard in self.shards(unit, level):
             if hashlib.sha256(content).hexdigest() != written[name]:
                 raise self._damaged(name)
             shards.append(shard)
@@ -109,9 +117,9 @@ class Shelf:
             "iri_r_p90": residual["p90"],
         }
 
-    def _read_index(self, unit: IriUnit) -> dict[str, Any]:
+    def _read_index(self, unit: IriUnit, level: float | None) -> dict[str, Any]:
         try:
             index: dict[str, Any] = json.loads(self.store.read(unit.marker))
         except ValueError as error:
             raise self._damaged(unit.marker) from error
-        return index
+        return index if level is None else {part["level"]: part for part in index["levels"]}[level]

@@ -85,7 +85,7 @@ class IriUnit:
     @property
     def files(self) -> list[str]:
         """All that the unit must have left to be of use."""
-        return [*(shard.marker for shard in self.shards), self.gallery, self.marker]
+        return [*(name for shard in self.shards for name in shard.files), self.gallery, self.marker]
 
     @property
     def shards(self) -> list[ShardUnit]:
@@ -96,7 +96,7 @@ class IriUnit:
 
 @dataclass(frozen=True)
 class ShardUnit:
-    """Images ``start`` … ``stop`` − 1 of an IRI set, published as one WebDataset tar."""
+    """Images ``start`` … ``stop`` − 1 of an IRI set, published as WebDataset tars: of each residual level, then the best."""
 
     set: IriUnit
     number: int
@@ -111,8 +111,18 @@ class ShardUnit:
 
     @property
     def marker(self) -> str:
-        """The tar itself: it is published whole."""
-        return f"iris/{self.set.id}/shard-{self.number:05d}.tar"
+        """The tar of the best images: it is published whole, after those of the levels."""
+        return self.tar(None)
+
+    @property
+    def files(self) -> list[str]:
+        """All that the unit must have left to be of use, in the order to publish it."""
+        return [self.tar(level) for level in (*self.set.config.levels, None)]
+
+    def tar(self, level: float | None) -> str:
+        """The file of one residual level, named by its shortest exact decimal; None for the best images."""
+        folder = "" if level is None else f"r{level!r}/"
+        return f"iris/{self.set.id}/{folder}shard-{self.number:05d}.tar"
 
 
 Measure = Literal["fit", "unstitched", "similarity"]

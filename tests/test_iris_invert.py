@@ -175,11 +175,18 @@ class _Waits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_no_step_waits_for_the_device_without_a_tolerance(optimiser: Any) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimiser": "adam", "levels": (0.6, 0.3)},
+        {"optimiser": "sign_pgd"},
+        {"optimiser": "sign_pgd", "lr": (0.1, 0.2, 0.3)},
+    ],
+)
+def test_no_step_waits_for_the_device_without_a_tolerance(settings: Any) -> None:
     def waits(steps: int, tolerance: float) -> int:
         with _Waits() as mode:
-            invert(_convolutional(), _images(), SEEDS, IriConfig(optimiser=optimiser, steps=steps, tolerance=tolerance))
+            invert(_convolutional(), _images(), SEEDS, IriConfig(**settings, steps=steps, tolerance=tolerance))
         return mode.count
 
     assert waits(9, 0) == waits(2, 0)

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from raystitch.config import NORMALISATIONS, IriConfig
-from raystitch.iris import Shard, make_shard, residual
+from raystitch.iris import Shard, invert, make_shards, residual, sample_seed
 from raystitch.nets import build_net, cut, find_points, freeze, load_weights, read_weights
 
 CHECKED, SEARCHED = 128, 16
@@ -56,7 +56,7 @@ def test_stored_iris_have_the_stored_residual(
 
 
 def _search(prefix: Callable[[Tensor], Tensor], images: Tensor, config: IriConfig) -> Shard:
-    return make_shard(prefix, images[:SEARCHED], torch.zeros(SEARCHED), 0, config)
+    return make_shards(prefix, images[:SEARCHED], torch.zeros(SEARCHED), 0, config)[None]
 
 
 def test_the_published_recipe_reaches_the_published_residual_and_adam_goes_below_in_half_the_steps(
@@ -70,3 +70,26 @@ def test_the_published_recipe_reaches_the_published_residual_and_adam_goes_below
     assert (half.residual < published.residual).all()
     assert np.median(half.residual) < 0.5 * np.median(published.residual)
     assert np.abs(half.images / 255.0 - images[:SEARCHED].numpy() / 255.0).mean() > 0.02
+
+
+def test_one_run_passes_the_levels_of_the_method_in_order(
+    prefix: Callable[[Tensor], Tensor], images: Tensor, reference: dict[str, npt.NDArray[Any]]
+) -> None:
+    # METHOD §2 at this point: r 0.42 from the published run, 0.19 from a short run of Adam, which passes the former after
+    # 25 to 50 steps
+    levels, count = (0.8, 0.6, float(np.median(reference["residual"])), 0.3, 0.19), 8
+    shown, seeds = images[:count].float() / 255, [sample_seed(0, row) for row in range(count)]
+    found = invert(prefix, shown, seeds, IriConfig(steps=100, levels=levels))
+    assert levels[2] == pytest.approx(0.42, abs=0.01)
+    assert 15 <= found.levels[2].steps.float().mean() <= 50
+    target = prefix(shown)
+    for level, kept in zip(levels, found.levels, strict=True):
+        reached = kept.residual <= level
+        assert reached.sum() > count // 2
+        assert torch.equal(kept.images[~reached], found.images[~reached])
+        assert (kept.residual[reached] > 0.85 * level).all(), "a step or two beyond the level, not more"
+        torch.testing.assert_close(kept.residual, residual(prefix, kept.images, target), rtol=1e-3, atol=1e-4)
+    medians = [float(kept.residual.median()) for kept in (*found.levels, found)]
+    assert medians == sorted(medians, reverse=True)
+    steps = torch.stack([kept.steps for kept in (*found.levels, found)])
+    assert (steps.diff(dim=0) >= 0).all()

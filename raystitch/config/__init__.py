@@ -5,7 +5,7 @@ Every object is frozen and validated at the door, so the rest of the package tru
 """
 
 from raystitch.config.dataset import CueConfig, DataConfig, ExpectConfig, SplitLimit
-from raystitch.config.fitting import FitConfig, IriConfig, RobustConfig, SimilarityConfig, StitchConfig
+from raystitch.config.fitting import ChannelSteps, FitConfig, IriConfig, RobustConfig, SimilarityConfig, StitchConfig
 from raystitch.config.load import expand_refs, load_config, parse_config, setting_pairs
 from raystitch.config.objective import EXACT, Objective, Term, canonical_objective, objective_terms, why_not_exact
 from raystitch.config.recipe import PRESETS, AttackConfig, PgdConfig, SimclrConfig, TrainConfig
@@ -31,6 +31,7 @@ __all__ = [
     "Arm",
     "AttackConfig",
     "AttackName",
+    "ChannelSteps",
     "CueConfig",
     "DataConfig",
     "EvalSet",

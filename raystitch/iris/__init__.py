@@ -1,9 +1,9 @@
 """Identically represented inputs (IRIs, METHOD §2): invert a representation, and keep the result in lossless shards."""
 
 from raystitch.iris.encoding import decode_shard, encode_shard
-from raystitch.iris.index import set_index
+from raystitch.iris.index import level_index, set_index
 from raystitch.iris.invert import Inversion, invert, residual
-from raystitch.iris.shard import Shard, make_shard
+from raystitch.iris.shard import Shard, make_shards
 from raystitch.iris.start import sample_seed
 
 __all__ = [
@@ -12,7 +12,8 @@ __all__ = [
     "decode_shard",
     "encode_shard",
     "invert",
-    "make_shard",
+    "level_index",
+    "make_shards",
     "residual",
     "sample_seed",
     "set_index",

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from raystitch.iris.shard import Shard
 
+_Kind = tuple[tuple[int, ...], str]  # shape and dtype of images
+
 
 def set_index(shards: Iterable[tuple[str, bytes, Shard]]) -> dict[str, Any]:
     """Summarise a set from its shards as (name, encoded bytes, content), in any order; a generator keeps memory low.
@@ -23,6 +25,38 @@ def set_index(shards: Iterable[tuple[str, bytes, Shard]]) -> dict[str, Any]:
     Raises:
         ValueError: no shard, a dataset row in two places, or images of different shapes or dtypes.
     """
+    entries, residual, residual_float, (shape, dtype) = _gather(shards)
+    return {
+        "count": len(residual),
+        "shape": list(shape),
+        "dtype": dtype,
+        "residual": _statistics(residual),
+        "residual_float": _statistics(residual_float),
+        "shards": entries,
+    }
+
+
+def level_index(level: float, shards: Iterable[tuple[str, bytes, Shard]]) -> dict[str, Any]:
+    """Summarise one residual level of a set, from its own shards; for the ``levels`` of the set's index.
+
+    Returns:
+        Plain JSON: ``level``; ``reached``, how many images came to it (before rounding; the others are as good as they got);
+        ``residual``, ``residual_float`` and ``shards`` as in :func:`set_index`, which says what raises.
+    """
+    entries, residual, residual_float, _ = _gather(shards)
+    return {
+        "level": level,
+        "reached": int((residual_float <= np.float32(level)).sum()),
+        "residual": _statistics(residual),
+        "residual_float": _statistics(residual_float),
+        "shards": entries,
+    }
+
+
+def _gather(
+    shards: Iterable[tuple[str, bytes, Shard]],
+) -> tuple[list[dict[str, Any]], npt.NDArray[np.float32], npt.NDArray[np.float32], _Kind]:
+    """Entries of the shards in the order of their rows, r of all images as stored and before rounding, and their kind."""
     found = [
         (_entry(name, data, shard), shard.index, shard.residual, shard.residual_float, _kind(shard))
         for name, data, shard in shards
@@ -36,17 +70,10 @@ def set_index(shards: Iterable[tuple[str, bytes, Shard]]) -> dict[str, Any]:
         raise ValueError("a dataset row is in two places of the IRI set")
     if len(set(kinds)) != 1:
         raise ValueError(f"the shards of an IRI set differ in image shape or dtype: {sorted(set(kinds))}")
-    return {
-        "count": len(rows),
-        "shape": list(kinds[0][0]),
-        "dtype": kinds[0][1],
-        "residual": _statistics(np.concatenate(residual)),
-        "residual_float": _statistics(np.concatenate(residual_float)),
-        "shards": list(entries),
-    }
+    return list(entries), np.concatenate(residual), np.concatenate(residual_float), kinds[0]
 
 
-def _kind(shard: Shard) -> tuple[tuple[int, ...], str]:
+def _kind(shard: Shard) -> _Kind:
     return shard.images.shape[1:], str(shard.images.dtype)
 
 

@@ -1,13 +1,14 @@
 """Find images that a prefix represents like given images (METHOD §2).
 
 Only the prefix runs; the target representation is computed once; the gradient is taken with respect to the images
-alone; the best iterate of every image is kept on the device; images that are good enough leave the batch.
+alone; the best iterate of every image, and the first that reaches each residual level, are kept on the device; images
+that are good enough leave the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,17 +22,20 @@ Prefix = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Inversion:
-    """The best iterate of each image.
+    """One iterate of each image: the best; and the same run as it passed each of its residual levels.
 
     Attributes:
         images: float32 (N, 3, H, W) in [0, 1].
         residual: float32 (N,), r ≥ 0 of these images (before any rounding for storage).
         steps: int64 (N,), optimiser steps that led to them; 0 is the noise they started from.
+        levels: for each of ``config.levels`` the first iterate of each image with r at most the level; the best one of an
+            image that never gets there. They have no levels of their own.
     """
 
     images: Tensor
     residual: Tensor
     steps: Tensor
+    levels: tuple[Inversion, ...] = ()
 
 
 def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConfig) -> Inversion:
@@ -42,12 +46,13 @@ def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConf
             its parameters should not require gradients. It lives on the device of ``images``.
         images: float (N, 3, H, W) in [0, 1].
         seeds: one per image, non-negative, below 2**64; decides the noise that the image's search starts from.
-        config: optimiser, steps, step size, batch. Images with r ≤ ``tolerance`` > 0 leave the batch; with
+        config: optimiser, steps, step size, levels, batch. Images with r ≤ ``tolerance`` > 0 leave the batch; with
             ``tolerance`` 0 no step waits for the device.
 
     Returns:
         The iterate with the smallest r = ‖prefix(x') − prefix(x)‖₂ / ‖prefix(x)‖₂ of each image, the start and the last
-        iterate included. Where prefix(x) is all zero, r is the absolute error ‖prefix(x')‖₂.
+        iterate included; beside it the same run at every level. Where prefix(x) is all zero, r is the absolute error
+        ‖prefix(x')‖₂.
 
     Raises:
         ValueError: images outside [0, 1], or another number of seeds than of images.
@@ -59,9 +64,7 @@ def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConf
         _invert_batch(prefix, images[part].float(), start[part].to(images.device), config)
         for part in _parts(len(images), config.batch)
     ]
-    return Inversion(
-        *(torch.cat(field) for field in zip(*((p.images, p.residual, p.steps) for p in parts), strict=True))
-    )
+    return _joined(parts)
 
 
 @torch.no_grad()
@@ -99,12 +102,12 @@ def _invert_batch(prefix: Prefix, images: Tensor, start: Tensor, config: IriConf
     _require_finite(target, "a real image")
     rows = torch.arange(len(images), device=images.device)
     search = _Search(rows, start, target, _scale(target), optimiser.begin(start))
-    best = Inversion(start.clone(), torch.full_like(search.scale, torch.inf), torch.zeros_like(rows))
+    best = replace(_unseen(start), levels=tuple(_unseen(start) for _ in config.levels))
     total = torch.zeros((), device=images.device)  # becomes inf or NaN, and stays so, when an iterate's r does
     for step in range(config.steps):
         r, grad = _residual_and_gradient(prefix, search, optimiser)
         total += r.sum()
-        _record(best, search, r, step)
+        _record(best, search, r, step, config.levels)
         search.x, search.state = optimiser.update(search.x, grad, search.state, step, config)
         if config.tolerance > 0:
             search = _unfinished(search, r > config.tolerance)
@@ -113,7 +116,7 @@ def _invert_batch(prefix: Prefix, images: Tensor, start: Tensor, config: IriConf
     else:
         r = _relative_error(prefix(search.x), search.target, search.scale)
         total += r.sum()
-        _record(best, search, r, config.steps)
+        _record(best, search, r, config.steps, config.levels)
     _require_finite(total, "an iterate")
     return best
 
@@ -134,13 +137,36 @@ def _unfinished(search: _Search, going_on: Tensor) -> _Search:
     return _Search(search.rows[which], search.x[which], search.target[which], search.scale[which], state)
 
 
-def _record(best: Inversion, search: _Search, r: Tensor, step: int) -> None:
-    """Keep, in place and on the device, the iterates that beat the best so far."""
+def _unseen(start: Tensor) -> Inversion:
+    """Room for one iterate of each image; the first one seen beats what is there."""
+    count = len(start)
+    residual = torch.full((count,), torch.inf, device=start.device)
+    return Inversion(start.clone(), residual, torch.zeros(count, dtype=torch.int64, device=start.device))
+
+
+def _record(best: Inversion, search: _Search, r: Tensor, step: int, levels: Sequence[float]) -> None:
+    """Keep, in place and on the device, the iterates that beat the best so far: for a level until one has reached it."""
     rows = search.rows
-    better = r < best.residual[rows]
-    best.images[rows] = torch.where(better[:, None, None, None], search.x, best.images[rows])
-    best.residual[rows] = torch.where(better, r, best.residual[rows])
-    best.steps[rows] = torch.where(better, step, best.steps[rows])
+    _keep(best, search, r, step, r < best.residual[rows])
+    for level, kept in zip(levels, best.levels, strict=True):
+        so_far = kept.residual[rows]
+        _keep(kept, search, r, step, (r < so_far) & (so_far > level))
+
+
+def _keep(kept: Inversion, search: _Search, r: Tensor, step: int, better: Tensor) -> None:
+    rows = search.rows
+    kept.images[rows] = torch.where(better[:, None, None, None], search.x, kept.images[rows])
+    kept.residual[rows] = torch.where(better, r, kept.residual[rows])
+    kept.steps[rows] = torch.where(better, step, kept.steps[rows])
+
+
+def _joined(parts: Sequence[Inversion]) -> Inversion:
+    return Inversion(
+        torch.cat([part.images for part in parts]),
+        torch.cat([part.residual for part in parts]),
+        torch.cat([part.steps for part in parts]),
+        tuple(_joined(level) for level in zip(*(part.levels for part in parts), strict=True)),
+    )
 
 
 def _parts(count: int, size: int) -> list[slice]:

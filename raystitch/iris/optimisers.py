@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from raystitch.config import IriConfig
+from raystitch.config import ChannelSteps, IriConfig
 
 State = tuple[Tensor, ...]
 
@@ -38,8 +39,15 @@ class Optimiser:
 
 
 def _sign_step(x: Tensor, grad: Tensor, state: State, step: int, config: IriConfig) -> tuple[Tensor, State]:
-    """x ← clip(x − α·sign(∇r), 0, 1): the published optimiser (METHOD §2)."""
-    return torch.sub(x, grad.sign(), alpha=config.step_size).clamp_(0, 1), state
+    """x ← clip(x − α·sign(∇r), 0, 1), α one for all channels or one each: the published optimiser (METHOD §2)."""
+    return _subtract(x, grad.sign(), config.step_size).clamp_(0, 1), state
+
+
+def _subtract(x: Tensor, move: Tensor, alpha: float | ChannelSteps) -> Tensor:
+    if not isinstance(alpha, tuple):
+        return torch.sub(x, move, alpha=alpha)
+    channels = zip(x.unbind(1), move.unbind(1), alpha, strict=True)  # numbers, since a tensor would wait for its copy
+    return torch.stack([torch.sub(pixels, signs, alpha=step) for pixels, signs, step in channels], dim=1)
 
 
 def _adam_step(x: Tensor, grad: Tensor, state: State, step: int, config: IriConfig) -> tuple[Tensor, State]:
@@ -47,7 +55,8 @@ def _adam_step(x: Tensor, grad: Tensor, state: State, step: int, config: IriConf
     mean, square = state
     mean.lerp_(grad, 1 - BETA1)
     square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
-    lr = config.step_size * 0.5 * (1 + math.cos(math.pi * step / config.steps))
+    first = cast(float, config.step_size)  # a config with steps per channel has another optimiser
+    lr = first * 0.5 * (1 + math.cos(math.pi * step / config.steps))
     spread = (square / (1 - BETA2 ** (step + 1))).sqrt_().add_(EPSILON)
     return torch.addcdiv(x, mean, spread, value=-lr / (1 - BETA1 ** (step + 1))).clamp_(0, 1), state
 

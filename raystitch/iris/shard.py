@@ -1,10 +1,12 @@
-"""One shard of an IRI set: a fixed index range of a dataset, with every sample's seed derived from its index.
+"""Shards of an IRI set: a fixed index range of a dataset, with every sample's seed derived from its index.
 
-So a shard's content does not depend on which worker makes it, on its neighbours, or on how often it is tried.
+One run of the optimiser leaves a shard as good as it gets, and one for each residual level it passes. What they hold does not
+depend on which worker makes them, on their neighbours, or on how often it is tried.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +16,11 @@ import torch
 from torch import Tensor
 
 from raystitch.config import IriConfig
-from raystitch.iris.invert import Prefix, invert, residual
+from raystitch.iris.invert import Inversion, Prefix, invert, residual
 from raystitch.iris.start import sample_seed
+
+# images as stored, their r, and r before rounding
+_Kept = tuple[npt.NDArray[Any], npt.NDArray[np.float32], npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -40,14 +45,14 @@ class Shard:
         return len(self.images)
 
 
-def make_shard(
+def make_shards(
     prefix: Prefix,
     images: Tensor,
     labels: Tensor,
     first_index: int,
     config: IriConfig,
     device: torch.device | str | None = None,
-) -> Shard:
+) -> dict[float | None, Shard]:
     """Invert consecutive rows of a dataset, round for storage, and measure r again.
 
     Args:
@@ -58,27 +63,40 @@ def make_shard(
         config: how to invert, and ``dtype`` to store; searched in batches of ``config.batch``.
         device: where to compute; by default where ``images`` are.
 
+    Returns:
+        The best of each image under None, and a shard of the same rows for each of ``config.levels``. A level is reached
+        before rounding: ``residual``, measured after it, may lie above.
+
     Raises:
         FloatingPointError: a representation is not finite.
     """
     seeds = [sample_seed(config.seed, first_index + row) for row in range(len(images))]
-    kept, after, before = [], [], []
+    batches = []
     for first in range(0, len(images), config.batch):
         batch = images[first : first + config.batch].to(device or images.device).float() / 255
         found = invert(prefix, batch, seeds[first : first + config.batch], config)
-        stored = (found.images * 255).round().to(torch.uint8) if config.dtype == "uint8" else found.images
-        kept.append(stored.cpu())
-        before.append(found.residual.cpu())
-        after.append(_stored_residual(prefix, stored, batch).cpu() if config.dtype == "uint8" else before[-1])
-    return Shard(
-        images=torch.cat(kept).numpy(),
-        labels=labels.cpu().numpy().astype(np.int64),
-        index=np.arange(first_index, first_index + len(images), dtype=np.int64),
-        residual=torch.cat(after).numpy(),
-        residual_float=torch.cat(before).numpy(),
-    )
+        batches.append(_stored(prefix, batch, found, config.dtype))
+    shards = [_joined(kept, labels, first_index) for kept in zip(*batches, strict=True)]
+    return dict(zip((None, *config.levels), shards, strict=True))
 
 
 @torch.no_grad()
-def _stored_residual(prefix: Prefix, stored: Tensor, originals: Tensor) -> Tensor:
-    return residual(prefix, stored.float() / 255, prefix(originals))
+def _stored(prefix: Prefix, originals: Tensor, found: Inversion, dtype: str) -> list[_Kept]:
+    """What is stored of a batch: of its best iterates, then of those of each level."""
+    kept = (found, *found.levels)
+    if dtype == "float32":
+        return [_on_cpu(one.images, one.residual, one.residual) for one in kept]
+    rounded = [(one.images * 255).round().to(torch.uint8) for one in kept]
+    target = prefix(originals)
+    after = [residual(prefix, images.float() / 255, target) for images in rounded]
+    return [_on_cpu(images, r, one.residual) for images, r, one in zip(rounded, after, kept, strict=True)]
+
+
+def _on_cpu(images: Tensor, after: Tensor, before: Tensor) -> _Kept:
+    return images.cpu().numpy(), after.cpu().numpy(), before.cpu().numpy()
+
+
+def _joined(batches: Sequence[_Kept], labels: Tensor, first_index: int) -> Shard:
+    images, after, before = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    index = np.arange(first_index, first_index + len(images), dtype=np.int64)
+    return Shard(images, labels.cpu().numpy().astype(np.int64), index, after, before)
