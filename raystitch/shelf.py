@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-import torch
+from numpy.typing import NDArray
 
 from raystitch import catalogue, iris, nets
 from raystitch.config import EvalSet, StudyConfig
-from raystitch.data import ImageSet, Split, load_images, with_cue
+from raystitch.data import ImageSet, Split, fits_in_memory, hold, image_size, load_images, num_classes, with_cue
 from raystitch.errors import InputError
 from raystitch.iris import Shard
 from raystitch.nets import CutNet, NormalisedNet
@@ -28,6 +28,7 @@ class Shelf:
 
     Attributes:
         images: (dataset, split, evaluation set) → the images as that set shows them; ``test`` carries the cue as trained.
+        frame: dataset → its number of classes and the side of its images in pixels; decodes no set.
         net: model unit → its frozen net, cut at its points.
         folded: model unit → the same with BatchNorm folded into its convolutions.
         iri_set: IRI unit → its images with the labels of their originals, and the residual columns of the results.
@@ -41,6 +42,7 @@ class Shelf:
     def __init__(self, config: StudyConfig, store: Store, device: str) -> None:
         self.config, self.store, self.device = config, store, device
         self.images = lru_cache(8)(self._load_images)
+        self.frame = lru_cache(64)(self._look_at_data)
         self.net = lru_cache(8)(self._load_net)
         self.folded = lru_cache(8)(self._fold_net)
         self.iri_set = lru_cache(2)(self._load_iri_set)
@@ -54,6 +56,10 @@ class Shelf:
         plain = load_images(dataset, split, f"data.{name}") if eval_set == "clean" else self.plain(name, split)
         return with_cue(plain, dataset.cue, eval_set, split)
 
+    def _look_at_data(self, name: str) -> tuple[int, int]:
+        dataset, where = self.config.data[name], f"data.{name}"
+        return num_classes(dataset, where), image_size(dataset, where)
+
     def _load_net(self, unit: ModelUnit) -> CutNet:
         model, where = self.config.models[unit.name], f"models.{unit.name}"
         net = self.new_net(unit)
@@ -61,8 +67,7 @@ class Shelf:
             nets.load_weights(net, nets.read_weights(self.store.read(unit.weights), unit.weights), unit.weights)
         except InputError as error:
             raise self._damaged(unit.weights) from error
-        shown = self.plain(model.data, "train")
-        points = catalogue.find_points(net, model, shown.num_classes, int(shown.images.shape[-1]), where)
+        points = catalogue.find_points(net, model, *self.frame(model.data), where)
         cut = nets.cut(nets.freeze(net), points)
         nets.freeze(cut)
         return cut.to(self.device)
@@ -73,8 +78,7 @@ class Shelf:
     def new_net(self, unit: ModelUnit) -> NormalisedNet:
         """The unit's net with seeded initial weights."""
         model = self.config.models[unit.name]
-        classes = self.plain(model.data, "train").num_classes
-        return catalogue.build(model, classes, unit.seed, f"models.{unit.name}")
+        return catalogue.build(model, self.frame(model.data)[0], unit.seed, f"models.{unit.name}")
 
     def shards(self, unit: IriUnit) -> Iterator[tuple[str, bytes, Shard]]:
         """Name, bytes and content of each shard of a set, in order, one at a time."""
@@ -93,18 +97,19 @@ class Shelf:
 
     def _load_iri_set(self, unit: IriUnit) -> tuple[ImageSet, dict[str, float]]:
         """The IRIs of a set with the labels of their images, and the residual columns of the results."""
-        index = self._read_index(unit)
+        index, plain = self._read_index(unit), self.plain(unit.data, "train")
         written = {entry["name"]: entry["sha256"] for entry in index["shards"]}
-        shards = []
-        for name, content, shard in self.shards(unit):
-            if hashlib.sha256(content).hexdigest() != written[name]:
-                raise self._damaged(name)
-            shards.append(shard)
-        images = torch.cat([torch.from_numpy(shard.images) for shard in shards])
-        labels = torch.cat([torch.from_numpy(shard.labels) for shard in shards])
-        classes = self.plain(unit.data, "train").num_classes
-        residual = index["residual"]
-        return ImageSet(images, labels, classes), {
+
+        def parts() -> Iterator[NDArray[Any]]:
+            for name, content, shard in self.shards(unit):
+                if hashlib.sha256(content).hexdigest() != written[name]:
+                    raise self._damaged(name)
+                yield shard.images
+
+        shape, dtype = (index["count"], *index["shape"]), index["dtype"]
+        key = None if fits_in_memory(shape, dtype) else f"{unit.id} {json.dumps(written)}"
+        images, residual = hold(shape, parts, key, dtype), index["residual"]
+        return ImageSet(images, plain.labels, plain.num_classes, key), {
             "iri_r_median": residual["median"],
             "iri_r_p90": residual["p90"],
         }
