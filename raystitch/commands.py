@@ -18,7 +18,7 @@ from rich.table import Table
 from raystitch.config import NORMALISATIONS, DataConfig, StudyConfig, load_config
 from raystitch.config.problems import first_problem
 from raystitch.errors import InputError
-from raystitch.plan import Catalogue, Plan, expand
+from raystitch.plan import Plan, expand
 from raystitch.results import load_table, read_study, sweep_names
 from raystitch.store import Store
 
@@ -52,24 +52,30 @@ def sweep(arguments: Namespace) -> int:
 
 def plan(arguments: Namespace) -> int:
     """Print the units of a study by kind: how many uses share them, how many are done, and what the rest will cost."""
+    from raystitch.catalogue import inspect
     from raystitch.cost import Estimator
     from raystitch.schedule import find_done
 
     config = _config(arguments)
-    units, catalogue = _expand(config)
+    catalogue = inspect(config, assume_missing=True)
+    units = expand(config, catalogue)
     store = Store(arguments.storage or config.storage)
     done = find_done(units, store).units
     _say(_plan_table(units, done, title=f"{config.name} → {store.url}"))
     cost = Estimator(config, catalogue).total(units, {unit.id for unit in units.units} - done)
     parts = [f"base models {_flops(cost.model)}", f"IRIs {_flops(cost.iris)}", f"fits {_flops(cost.fit)}"]
+    if catalogue.assumed:
+        _say(f"not there, so taken from the config (these ids are not those of a run): {', '.join(catalogue.assumed)}")
     _say(f"estimated cost of what is missing: {_flops(cost.model + cost.iris + cost.fit)} ({', '.join(parts)})")
     return 0
 
 
 def validate(arguments: Namespace) -> int:
     """Check a config and everything it names."""
+    from raystitch.catalogue import inspect
+
     config = _config(arguments)
-    units, _ = _expand(config, look_at_images=True)
+    units = expand(config, inspect(config, look_at_images=True))
     Store(arguments.storage or config.storage).check_writable()
     _say(f"{config.name} is valid: {len(units.models)} models, {len(units.iris)} IRI sets, {len(units.fits)} fits")
     return 0
@@ -196,13 +202,6 @@ def _default_size(net: Any) -> int:
 
 def _config(arguments: Namespace) -> StudyConfig:
     return load_config(arguments.config, arguments.overrides)
-
-
-def _expand(config: StudyConfig, look_at_images: bool = False) -> tuple[Plan, Catalogue]:
-    from raystitch.catalogue import inspect
-
-    catalogue = inspect(config, look_at_images)
-    return expand(config, catalogue), catalogue
 
 
 def _plan_table(units: Plan, done: frozenset[str], title: str) -> Table:

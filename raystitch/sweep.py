@@ -81,9 +81,12 @@ def _compute_missing(job: Job, plan: Plan, done: Done) -> None:
         return
     work: list[Unit | ShardUnit] = [*schedule.models, *schedule.shards, *schedule.iris, *schedule.fits]
     with Board(Counter(unit.kind for unit in work)) as board:
-        from raystitch import distributed
+        from raystitch import data, distributed
 
-        distributed.run(job, plan, schedule, board)
+        try:
+            distributed.run(job, plan, schedule, board)
+        finally:
+            data.clean_scratch()  # workers are killed in the end, with whatever they still held
 
 
 @lru_cache(1)
