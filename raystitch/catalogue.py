@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -17,19 +18,22 @@ import fsspec
 from raystitch import data, nets
 from raystitch.config import ATTACKS, EXACT, ModelConfig, StudyConfig, setting_pairs
 from raystitch.cost import segment_flops
-from raystitch.errors import InputError
+from raystitch.errors import InputError, MissingError
+from raystitch.expected import assumed_digest, is_assumed, look_at_data, look_or_assume
 from raystitch.nets import NormalisedNet
 from raystitch.nets.head import find_classifier
 from raystitch.plan import Catalogue, DataFacts, ModelFacts, pair_points
 from raystitch.stitching import check_exact, make_stitch
 
 
-def inspect(config: StudyConfig, look_at_images: bool = False) -> Catalogue:
+def inspect(config: StudyConfig, look_at_images: bool = False, assume_missing: bool = False) -> Catalogue:
     """Gather the facts of a study.
 
     Args:
         config: the study.
         look_at_images: also decode every image of datasets that are small enough, so that a bad one is found now.
+        assume_missing: take what the config expects of datasets whose files are not there, and made-up digests of such
+            checkpoints: enough to count units and cost, not to run them.
 
     Raises:
         InputError: anything named by the config is missing, unreadable or does not fit the rest.
@@ -38,8 +42,10 @@ def inspect(config: StudyConfig, look_at_images: bool = False) -> Catalogue:
         for name, dataset in config.data.items():
             for split in ("train", "test"):
                 data.check_images(dataset, split, f"data.{name}")
-    datasets = {name: _look_at_data(config, name) for name in config.data}
-    models = {name: _look_at_model(config, name, datasets[m.data]) for name, m in config.models.items()}
+    look = look_or_assume if assume_missing else look_at_data
+    weights = _digest_or_assume if assume_missing else load_checkpoint
+    datasets = {name: look(dataset, f"data.{name}") for name, dataset in config.data.items()}
+    models = {name: _look_at_model(config, name, datasets[m.data], weights) for name, m in config.models.items()}
     catalogue = Catalogue(datasets, models)
     for name in config.settings:
         _check_setting(config, catalogue, name)
@@ -60,9 +66,10 @@ def load_checkpoint(net: NormalisedNet, config: ModelConfig, seed: int, where: s
     """Load the checkpoint of one seed into a net. Returns the SHA-256 of the file.
 
     Raises:
-        InputError: there is no such file, it holds no weights, or not those of this net.
+        MissingError: there is no such file.
+        InputError: it holds no weights, or not those of this net.
     """
-    url = str(config.checkpoint).replace("{seed}", str(seed))
+    url = _checkpoint_url(config, seed)
     try:
         with fsspec.open(url, "rb") as stream:
             content = bytes(stream.read())
@@ -70,9 +77,22 @@ def load_checkpoint(net: NormalisedNet, config: ModelConfig, seed: int, where: s
     except InputError as error:
         raise InputError(f"{where}.checkpoint", url, error.problem) from error
     except Exception as error:  # remote filesystems raise whatever their client raises
-        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        raise InputError(f"{where}.checkpoint", url, reason) from error
+        if isinstance(error, FileNotFoundError):
+            raise MissingError(f"{where}.checkpoint", url, "no such file") from error
+        raise InputError(f"{where}.checkpoint", url, f"cannot be read: {error}") from error
     return hashlib.sha256(content).hexdigest()
+
+
+def _checkpoint_url(config: ModelConfig, seed: int) -> str:
+    return str(config.checkpoint).replace("{seed}", str(seed))
+
+
+def _digest_or_assume(net: NormalisedNet, config: ModelConfig, seed: int, where: str) -> str:
+    """As :func:`load_checkpoint`; where there is no file, a digest of its URL that says so."""
+    try:
+        return load_checkpoint(net, config, seed, where)
+    except MissingError:
+        return assumed_digest(_checkpoint_url(config, seed))
 
 
 def find_points(
@@ -85,30 +105,13 @@ def find_points(
         raise InputError(f"{where}.{error.where}", error.value, error.problem) from error
 
 
-def _look_at_data(config: StudyConfig, name: str) -> DataFacts:
-    where, dataset = f"data.{name}", config.data[name]
-    facts = DataFacts(
-        train=data.fingerprint(dataset, "train", where),
-        test=data.fingerprint(dataset, "test", where),
-        num_classes=data.num_classes(dataset, where),
-        size=data.image_size(dataset, where),
-        train_count=data.count(dataset, "train", where),
-    )
-    if facts.num_classes < 2:
-        raise InputError(where, facts.num_classes, "a dataset needs at least two classes")
-    if dataset.cue is not None:
-        try:
-            data.make_cue(dataset.cue, facts.num_classes, facts.size, "train")
-        except InputError as error:
-            raise InputError(f"{where}.cue", error.value, error.problem) from error
-    return facts
-
-
-def _look_at_model(config: StudyConfig, name: str, dataset: DataFacts) -> ModelFacts:
+def _look_at_model(
+    config: StudyConfig, name: str, dataset: DataFacts, digest: Callable[[NormalisedNet, ModelConfig, int, str], str]
+) -> ModelFacts:
     model, where = config.models[name], f"models.{name}"
     net = build(model, dataset.num_classes, 0, where)
     seeds = model.seeds if model.checkpoint is not None else ()
-    weights = {seed: load_checkpoint(net, model, seed, where) for seed in seeds}
+    weights = {seed: digest(net, model, seed, where) for seed in seeds}
     if model.train is not None and model.train.batch > dataset.train_count:
         problem = f"the batch is larger than the training set, {dataset.train_count} images"
         raise InputError(f"{where}.train.batch", model.train.batch, problem)
@@ -116,7 +119,8 @@ def _look_at_model(config: StudyConfig, name: str, dataset: DataFacts) -> ModelF
         _check_trunk(net, dataset.size, where)
     points = find_points(net, model, dataset.num_classes, dataset.size, where)
     flops = segment_flops(nets.cut(nets.freeze(net), points), dataset.size)
-    return ModelFacts(points, weights, _code_digest(model.arch), flops)
+    assumed = any(map(is_assumed, weights.values()))
+    return ModelFacts(points, weights, _code_digest(model.arch), flops, assumed)
 
 
 def _check_trunk(net: NormalisedNet, size: int, where: str) -> None:

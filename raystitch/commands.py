@@ -60,6 +60,9 @@ def plan(arguments: Namespace) -> int:
         _say(study_table(planned))
     if len(studies) > 1:
         _say(together_table(studies))
+    assumed = dict.fromkeys(field for planned in studies for field in planned.assumed)
+    if assumed:
+        _say(f"not there, so taken from the config (these ids are not those of a run): {', '.join(assumed)}")
     _say(cost_line(studies))
     return 0
 

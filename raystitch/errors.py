@@ -24,6 +24,10 @@ class InputError(Exception):
         return f"{self.where}{shown}: {self.problem}"
 
 
+class MissingError(InputError):
+    """A file or folder that the user named is not there at all; one that is there but damaged is another error."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest known name, or the short list of known names."""
     names = sorted(known)

@@ -20,13 +20,17 @@ from raystitch.units import Unit
 
 @dataclass(frozen=True)
 class Planned:
-    """One study's plan beside what its storage holds of it, and the cost of what is missing."""
+    """One study's plan beside what its storage holds of it, and the cost of what is missing.
+
+    ``assumed`` are the config's fields whose files are not there.
+    """
 
     config: StudyConfig
     plan: Plan
     store: Store
     done: frozenset[str]
     cost: Cost
+    assumed: tuple[str, ...]
 
     @property
     def curves(self) -> int:
@@ -41,11 +45,12 @@ class Planned:
 
 def look_ahead(config: StudyConfig, storage: str | None) -> Planned:
     """Expand a study and list what its storage holds; ``storage`` replaces the config's own."""
-    catalogue = inspect(config)
+    catalogue = inspect(config, assume_missing=True)
     plan, store = expand(config, catalogue), Store(storage or config.storage)
     done = find_done(plan, store).units
     missing = {unit.id for unit in plan.units} - done
-    return Planned(config, plan, store, done, Estimator(config, catalogue).total(plan, missing))
+    cost = Estimator(config, catalogue).total(plan, missing)
+    return Planned(config, plan, store, done, cost, tuple(catalogue.assumed))
 
 
 def study_table(planned: Planned) -> Table:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-import torch
+from numpy.typing import NDArray
 
 from raystitch import catalogue, iris, nets
 from raystitch.config import EvalSet, StudyConfig
-from raystitch.data import ImageSet, Split, load_images, with_cue
+from raystitch.data import ImageSet, Split, fits_in_memory, hold, image_size, load_images, num_classes, with_cue
 from raystitch.errors import InputError
 from raystitch.iris import Shard
 from raystitch.nets import CutNet, NormalisedNet
@@ -28,6 +28,7 @@ class Shelf:
 
     Attributes:
         images: (dataset, split, evaluation set) → the images as that set shows them; ``test`` carries the cue as trained.
+        frame: dataset → its number of classes and the side of its images in pixels; decodes no set.
         net: model unit → its frozen net, cut at its points.
         folded: model unit → the same with BatchNorm folded into its convolutions.
 
@@ -40,6 +41,7 @@ class Shelf:
     def __init__(self, config: StudyConfig, store: Store, device: str) -> None:
         self.config, self.store, self.device = config, store, device
         self.images = lru_cache(8)(self._load_images)
+        self.frame = lru_cache(64)(self._look_at_data)
         self.net = lru_cache(8)(self._load_net)
         self.folded = lru_cache(8)(self._fold_net)
         self._iri_sets = lru_cache(2)(self._load_iri_set)
@@ -53,6 +55,10 @@ class Shelf:
         plain = load_images(dataset, split, f"data.{name}") if eval_set == "clean" else self.plain(name, split)
         return with_cue(plain, dataset.cue, eval_set, split)
 
+    def _look_at_data(self, name: str) -> tuple[int, int]:
+        dataset, where = self.config.data[name], f"data.{name}"
+        return num_classes(dataset, where), image_size(dataset, where)
+
     def _load_net(self, unit: ModelUnit) -> CutNet:
         model, where = self.config.models[unit.name], f"models.{unit.name}"
         net = self.new_net(unit)
@@ -60,8 +66,7 @@ class Shelf:
             nets.load_weights(net, nets.read_weights(self.store.read(unit.weights), unit.weights), unit.weights)
         except InputError as error:
             raise self._damaged(unit.weights) from error
-        shown = self.plain(model.data, "train")
-        points = catalogue.find_points(net, model, shown.num_classes, int(shown.images.shape[-1]), where)
+        points = catalogue.find_points(net, model, *self.frame(model.data), where)
         cut = nets.cut(nets.freeze(net), points)
         nets.freeze(cut)
         return cut.to(self.device)
@@ -72,8 +77,7 @@ class Shelf:
     def new_net(self, unit: ModelUnit) -> NormalisedNet:
         """The unit's net with seeded initial weights."""
         model = self.config.models[unit.name]
-        classes = self.plain(model.data, "train").num_classes
-        return catalogue.build(model, classes, unit.seed, f"models.{unit.name}")
+        return catalogue.build(model, self.frame(model.data)[0], unit.seed, f"models.{unit.name}")
 
     def shards(self, unit: IriUnit, level: float | None = None) -> Iterator[tuple[str, bytes, Shard]]:
         """Name, bytes and content of each shard of a set at one residual level, in order, one at a time."""
@@ -101,18 +105,19 @@ class Shelf:
         return OSError(f"{name} was damaged and is now under damaged/; the next run makes it again")
 
     def _load_iri_set(self, unit: IriUnit, level: float | None) -> tuple[ImageSet, dict[str, float]]:
-        index = self._read_index(unit, level)
+        index, plain = self._read_index(unit, level), self.plain(unit.data, "train")
         written = {entry["name"]: entry["sha256"] for entry in index["shards"]}
-        shards = []
-        for name, content, shard in self.shards(unit, level):
-            if hashlib.sha256(content).hexdigest() != written[name]:
-                raise self._damaged(name)
-            shards.append(shard)
-        images = torch.cat([torch.from_numpy(shard.images) for shard in shards])
-        labels = torch.cat([torch.from_numpy(shard.labels) for shard in shards])
-        classes = self.plain(unit.data, "train").num_classes
-        residual = index["residual"]
-        return ImageSet(images, labels, classes), {
+
+        def parts() -> Iterator[NDArray[Any]]:
+            for name, content, shard in self.shards(unit, level):
+                if hashlib.sha256(content).hexdigest() != written[name]:
+                    raise self._damaged(name)
+                yield shard.images
+
+        shape, dtype = (index["count"], *index["shape"]), index["dtype"]
+        key = None if fits_in_memory(shape, dtype) else f"{unit.id} {json.dumps(written)}"
+        images, residual = hold(shape, parts, key, dtype), index["residual"]
+        return ImageSet(images, plain.labels, plain.num_classes, key), {
             "iri_r_median": residual["median"],
             "iri_r_p90": residual["p90"],
         }
@@ -122,4 +127,6 @@ class Shelf:
             index: dict[str, Any] = json.loads(self.store.read(unit.marker))
         except ValueError as error:
             raise self._damaged(unit.marker) from error
-        return index if level is None else {part["level"]: part for part in index["levels"]}[level]
+        if level is None:
+            return index
+        return index | {part["level"]: part for part in index["levels"]}[level]

@@ -57,7 +57,9 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     study = config if isinstance(config, StudyConfig) else parse_config(config)
     store = Store(storage or study.storage)
     if store.url.startswith("memory:"):
-        raise InputError("storage", store.url, "is the memory of one process, which no worker reaches; give a folder or URL")
+        raise InputError(
+            "storage", store.url, "is the memory of one process, which no worker reaches; give a folder or URL"
+        )
     plan = expand(study, inspect(study, look_at_images=True))
     store.check_writable()
     _note_other_definition(store, study)
@@ -84,9 +86,12 @@ def _compute_missing(job: Job, plan: Plan, done: Done) -> None:
         return
     work: list[Unit | ShardUnit] = [*schedule.models, *schedule.shards, *schedule.iris, *schedule.fits]
     with Board(Counter(unit.kind for unit in work)) as board:
-        from raystitch import distributed
+        from raystitch import data, distributed
 
-        distributed.run(job, plan, schedule, board)
+        try:
+            distributed.run(job, plan, schedule, board)
+        finally:
+            data.clean_scratch()  # workers are killed in the end, with whatever they still held
 
 
 @lru_cache(1)

@@ -17,7 +17,7 @@ LEVELS = [
     {"schedule"},
     {"nets", "data"},
     {"iris", "stitching", "metrics", "attacks", "training", "report"},
-    {"cost", "gallery", "evaluate", "reporting", "catalogue"},
+    {"cost", "gallery", "evaluate", "reporting", "catalogue", "expected"},
     {"shelf"},
     {"execute"},
     {"distributed"},
@@ -28,7 +28,7 @@ LEVELS = [
 ]
 LEVEL = {room: n for n, rooms in enumerate(LEVELS) for room in rooms}
 UPWARD = {("sweep", "cli")}  # `python -m raystitch.sweep` is the command line under another name
-WITHIN = {("catalogue", "cost"), ("reporting", "gallery")}
+WITHIN = {("catalogue", "cost"), ("catalogue", "expected"), ("reporting", "gallery")}
 
 
 def modules() -> list[Path]:

@@ -31,7 +31,8 @@ class SplitLimit(Part):
 
 
 class ExpectConfig(Part):
-    """What a dataset should hold: checked when it is read, and what ``plan`` counts with where it is not there yet."""
+    """What a dataset should hold: checked when it is read (images to a tenth, classes exactly), and what ``plan`` counts with
+    where it is not there yet."""
 
     train: int | None = Field(default=None, ge=1, le=1_000_000_000)
     test: int | None = Field(default=None, ge=1, le=1_000_000_000)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from raystitch.data.decode import Picture
 from raystitch.data.imageset import Split
 from raystitch.data.unpickle import read_plain_pickle
-from raystitch.errors import InputError
+from raystitch.errors import InputError, MissingError
 
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE
@@ -103,15 +103,17 @@ def open_cifar(url: str, where: str, options: Mapping[str, Any]) -> CifarSource:
     """Read all batches.
 
     Raises:
-        InputError: there are none, one is missing, or one is not as distributed.
+        MissingError: there are none.
+        InputError: one is missing, or is not as distributed.
     """
     try:
         found = find_cifar(url, options)
     except Exception as error:  # what an archive or a remote folder raises depends on its file system
-        raise InputError(f"{where}.path", url, f"cannot be read: {error}") from error
+        kind = MissingError if isinstance(error, FileNotFoundError) else InputError
+        raise kind(f"{where}.path", url, f"cannot be read: {error}") from error
     if found is None:
         expected = ", ".join(layout.folder for layout in _LAYOUTS)
-        raise InputError(f"{where}.path", url, f"holds no CIFAR batches; expected one of {expected}, or its .tar.gz")
+        raise MissingError(f"{where}.path", url, f"holds no CIFAR batches; expected one of {expected}, or its .tar.gz")
     fs, folder, layout = found
 
     def read(name: str) -> bytes:

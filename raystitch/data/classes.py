@@ -82,7 +82,7 @@ def choose_classes(
         InputError: the file cannot be read; an entry is unknown, ambiguous or there twice; a class has no training image.
     """
     field = f"{where}.classes"
-    wanted = _read_list(classes, field, options) if isinstance(classes, str) else tuple(classes)
+    wanted = listed_classes(classes, where, options)
     find = _Finder(source, field)
     kept: dict[int, int | str] = {}
     for entry in wanted:
@@ -95,6 +95,15 @@ def choose_classes(
         if label not in present:
             raise InputError(field, entry, f"the train split has no image of this class (label {label})")
     return Subset(source, tuple(kept))
+
+
+def listed_classes(classes: str | Sequence[int | str], where: str, options: Mapping[str, Any]) -> Sequence[int | str]:
+    """The entries of a class list, or of the text file that it names.
+
+    Raises:
+        InputError: the file cannot be read, or is empty.
+    """
+    return _read_list(classes, f"{where}.classes", options) if isinstance(classes, str) else tuple(classes)
 
 
 class _Finder:

@@ -7,7 +7,8 @@ cue's seed, the split and the index.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raystitch.config import CueConfig, EvalSet
+from raystitch.data.hold import hold, slices
 from raystitch.data.imageset import ImageSet, Split
 from raystitch.errors import InputError
 
@@ -101,14 +103,20 @@ def with_cue(data: ImageSet, config: CueConfig | None, eval_set: EvalSet, split:
     """Plant the cue in a whole set; a sample's index is its position in ``data``.
 
     ``test``: each image with its own class's marker, as in training. ``shuffled``: class c is shown the marker (and
-    place) of class c - 1, cyclically. ``clean``: no marker. Without a cue the set is returned unchanged.
+    place) of class c - 1, cyclically. ``clean``: no marker. Without a cue the set is returned unchanged. Of a mapped set the
+    marked copy is mapped too.
     """
     if config is None or eval_set == "clean":
         return data
     cue = make_cue(config, data.num_classes, data.images.shape[-1], split)
     shown = (data.labels - 1) % data.num_classes if eval_set == "shuffled" else data.labels
-    images = cue.paste(data.images, shown, torch.arange(len(data)))
-    return ImageSet(images, data.labels, data.num_classes)
+    index, shape = torch.arange(len(data)), tuple(data.images.shape)
+
+    def parts() -> Iterator[NDArray[np.uint8]]:
+        return (cue.paste(data.images[rows], shown[rows], index[rows]).numpy() for rows in slices(shape))
+
+    key = None if data.key is None else f"{data.key} {config.model_dump_json()} {eval_set} {split}"
+    return replace(data, images=hold(shape, parts, key), key=key)
 
 
 def spread_colours(count: int) -> NDArray[np.uint8]:

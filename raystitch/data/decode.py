@@ -18,6 +18,8 @@ from raystitch.errors import InputError
 Picture = tuple[str, Image.Image | NDArray[np.uint8]]
 """A name to use in errors (file, or file and row) and the image: opened, perhaps not yet decoded; or uint8 (3, H, W)."""
 
+_MOST_TOGETHER = 256
+_BYTES_TOGETHER = 32 << 20
 _MAX_RATIO = 100  # of the sides of an image that is to be resized
 
 
@@ -59,10 +61,10 @@ def decode_pictures(
     Raises:
         InputError: a picture is undecodable or deeper than 8 bits, or, without ``size``, not of the common square size.
     """
-    decoded = _decoded(pictures, size, where, greyscale)
-    first = next(decoded)
+    stream = decoded(pictures, size, where, greyscale)
+    first = next(stream)
     images = torch.empty(count, *first.shape, dtype=torch.uint8)
-    for row, array in enumerate(chain([first], decoded)):
+    for row, array in enumerate(chain([first], stream)):
         images[row] = torch.from_numpy(array)
     return images
 
@@ -73,12 +75,18 @@ def check_pictures(pictures: Iterable[Picture], size: int | None, where: str, gr
     Raises:
         InputError: for the first that :func:`decode_pictures` refuses.
     """
-    for _ in _decoded(pictures, size, where, greyscale):
+    for _ in decoded(pictures, size, where, greyscale):
         pass
 
 
-def _decoded(pictures: Iterable[Picture], size: int | None, where: str, greyscale: bool) -> Iterator[NDArray[np.uint8]]:
-    """The pixels (3, S, S) of each picture, in order."""
+def decoded(pictures: Iterable[Picture], size: int | None, where: str, greyscale: bool) -> Iterator[NDArray[np.uint8]]:
+    """The pixels uint8 (3, S, S) of each picture, at least one, in order, as :func:`decode_pictures` gives them.
+
+    Few are in memory at once: at most 256, and of large ones fewer.
+
+    Raises:
+        InputError: for the first picture that is at fault.
+    """
     stream = iter(pictures)
     first = next(stream)
     side = size if size is not None else square_side(first, where)
@@ -88,8 +96,13 @@ def _decoded(pictures: Iterable[Picture], size: int | None, where: str, greyscal
 
     yield pixels(first)
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        for chunk in _chunks(stream, 256):
+        for chunk in _chunks(stream, _together(side)):
             yield from (map if isinstance(chunk[0][1], np.ndarray) else pool.map)(pixels, chunk)  # arrays are cheap
+
+
+def _together(side: int) -> int:
+    """How many pictures are decoded at once."""
+    return min(_MOST_TOGETHER, max(torch.get_num_threads(), _BYTES_TOGETHER // (3 * side**2)))
 
 
 def _to_pixels(picture: Picture, side: int, resize: bool, where: str, greyscale: bool) -> NDArray[np.uint8]:
@@ -111,6 +124,7 @@ def _to_pixels(picture: Picture, side: int, resize: bool, where: str, greyscale:
     try:
         rgb = _fit(image.convert("RGB"), side)
         rgb = rgb.convert("L").convert("RGB") if greyscale else rgb
+        image.close()  # its pixels at full size are in memory now
     except Exception as error:  # Pillow raises nearly anything on bad bytes
         raise _unreadable(name, error) from error
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))

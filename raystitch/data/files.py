@@ -12,7 +12,7 @@ import fsspec
 from raystitch.config import DataConfig
 from raystitch.data.guard import reading_url
 from raystitch.data.imageset import Split
-from raystitch.errors import InputError
+from raystitch.errors import InputError, MissingError
 
 SPLIT_NAMES: Mapping[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "validation", "val")}
 """File prefixes and folder names of a split, the first found wins."""
@@ -27,7 +27,8 @@ def find_files(
     A URL with a numeric range, ``train-{0000..0031}.tar``, names the files without listing a folder.
 
     Raises:
-        InputError: the URL cannot be opened, or there are none.
+        MissingError: there are none; of a range, not the first.
+        InputError: the URL cannot be opened.
     """
     field, url, fs, path = _locate(config, split, where, options)
     with reading_url(f"{where}.{field}", url):
@@ -39,7 +40,9 @@ def _find(fs: Any, path: str, split: Split, suffix: str, field: str, url: str) -
         files = named_files(fs, path, split, suffix)
         missing = f"no {suffix} files of the {split} split here: expected {split}-*{suffix} or a sub-folder {split}/"
     elif ".." in path and (expanded := _expanded(path, field, url)) != [path]:
-        return expanded
+        if fs.exists(expanded[0]):
+            return expanded
+        files, missing = [], f"no such file: {expanded[0]}"
     elif fs.isdir(path):
         files = named_files(fs, path, split, suffix) or _files_in(fs, path, suffix)
         missing = f"this folder has no {suffix} files"
@@ -47,7 +50,7 @@ def _find(fs: Any, path: str, split: Split, suffix: str, field: str, url: str) -
         files = [path] if fs.isfile(path) else sorted(fs.glob(path))
         missing = "no such file"
     if not files:
-        raise InputError(field, url, missing)
+        raise MissingError(field, url, missing)
     return files
 
 
@@ -55,7 +58,8 @@ def find_class_root(config: DataConfig, split: Split, where: str, options: Mappi
     """File system, path and config field of the folder that holds a split's class folders.
 
     Raises:
-        InputError: the URL cannot be opened, or there is no such folder.
+        MissingError: there is no such folder.
+        InputError: the URL cannot be opened.
     """
     field, url, fs, path = _locate(config, split, where, options)
     candidates = [f"{path}/{name}" for name in SPLIT_NAMES[split]] if field == "path" else [path]
@@ -64,7 +68,7 @@ def find_class_root(config: DataConfig, split: Split, where: str, options: Mappi
             if fs.isdir(candidate):
                 return fs, candidate, f"{where}.{field}"
     problem = f"has no sub-folder {' or '.join(SPLIT_NAMES[split])}" if field == "path" else "no such folder"
-    raise InputError(f"{where}.{field}", url, problem)
+    raise MissingError(f"{where}.{field}", url, problem)
 
 
 def expand_range(path: str) -> list[str]:
@@ -102,8 +106,9 @@ def _locate(config: DataConfig, split: Split, where: str, options: Mapping[str, 
     with reading_url(f"{where}.{field}", url):
         fs, path = fsspec.core.url_to_fs(url, **options)
         if field == "path" and not fs.isdir(path):
-            problem = "is one file; name files by train and test" if fs.isfile(path) else "no such folder"
-            raise InputError(f"{where}.path", url, problem)
+            if fs.isfile(path):
+                raise InputError(f"{where}.path", url, "is one file; name files by train and test")
+            raise MissingError(f"{where}.path", url, "no such folder")
     return field, url, fs, path
 
 

@@ -15,7 +15,7 @@ from raystitch.config import DataConfig
 from raystitch.data.decode import Picture, open_picture
 from raystitch.data.files import find_class_root
 from raystitch.data.imageset import Split
-from raystitch.errors import InputError, did_you_mean
+from raystitch.errors import InputError, MissingError, did_you_mean
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 _CHUNK = 256  # files fetched together: one round trip on an object store
@@ -94,7 +94,7 @@ def _list_tree(config: DataConfig, split: Split, where: str, options: Mapping[st
     found = {path.removeprefix(root).lstrip("/"): info["size"] for path, info in fs.find(root, detail=True).items()}
     files = {path: found[path] for path in sorted(found) if _is_class_image(path)}
     if not files:
-        raise InputError(field, root, f"the {split} split has no images: expected one sub-folder of images per class")
+        raise MissingError(field, root, f"the {split} split has no images: expected one sub-folder of images per class")
     return _Tree(fs, root, files)
 
 

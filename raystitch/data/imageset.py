@@ -1,4 +1,4 @@
-"""A labelled image set held in memory as tensors, and the rule that picks rows when a set is limited."""
+"""A labelled image set as tensors, and the rule that picks rows when a set is limited."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ class ImageSet:
     """Images and labels in a fixed order; a sample's index is its position here.
 
     Attributes:
-        images: uint8 (N, 3, H, W), RGB.
+        images: uint8 (N, 3, H, W), RGB; never to be written to.
         labels: int64 (N,), each in 0 … num_classes - 1.
         num_classes: C, the classes of the whole dataset, also those that a limit leaves out.
+        key: of a mapped set, text that says which images these are; ``None`` where they are held in memory.
     """
 
     images: Tensor
     labels: Tensor
     num_classes: int
+    key: str | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

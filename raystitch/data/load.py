@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from raystitch.config import DataConfig
 from raystitch.data.cifar import open_cifar
 from raystitch.data.classes import choose_classes
-from raystitch.data.decode import check_pictures, decode_pictures, square_side
+from raystitch.data.decode import check_pictures, decoded, square_side
 from raystitch.data.digits import DigitsSource
 from raystitch.data.folder import open_folder
 from raystitch.data.guard import reading
+from raystitch.data.hold import fits_in_memory, hold
 from raystitch.data.imageset import ImageSet, Split, evenly_spaced
 from raystitch.data.noise import DEFAULT_SIDE, NoiseSource
 from raystitch.data.parquet import open_parquet
@@ -61,6 +62,8 @@ def load_images(
 ) -> ImageSet:
     """Read a split: decoded, resized to ``config.size``, limited to evenly spaced rows, without any cue.
 
+    A split too large for memory is decoded piece by piece into a mapped file (:mod:`raystitch.data.hold`).
+
     Args:
         config: the dataset.
         split: ``train`` or ``test``.
@@ -71,15 +74,22 @@ def load_images(
         Images uint8 (N, 3, S, S) and labels int64 (N,).
 
     Raises:
-        InputError: files are missing, empty, malformed or undecodable, or images differ in size and none is set.
+        InputError: files are missing, empty, malformed or undecodable, or images differ in size and none is set; or there
+            is no room for the mapped file.
     """
     source = open_source(config, where, storage_options)
     labels = source.labels(split)
     rows = chosen_rows(config, split, where, len(labels))
-    with reading(config, where):
-        pictures = source.pictures(split, rows.tolist())
-        images = decode_pictures(pictures, len(rows), config.size, where, config.greyscale)
-    return ImageSet(images, torch.from_numpy(labels[rows]), source.num_classes)
+    side = first_side(source, config, split, where)
+    shape = (len(rows), 3, side, side)
+
+    def parts() -> Iterator[NDArray[np.uint8]]:
+        with reading(config, where):
+            pictures = source.pictures(split, rows.tolist())
+            yield from (pixels[None] for pixels in decoded(pictures, config.size, where, config.greyscale))
+
+    key = None if fits_in_memory(shape) else _identity(source, config, split, where)
+    return ImageSet(hold(shape, parts, key), torch.from_numpy(labels[rows]), source.num_classes, key)
 
 
 def check_images(config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS) -> None:
@@ -147,7 +157,10 @@ def fingerprint(config: DataConfig, split: Split, where: str, storage_options: M
     Raises:
         InputError: files are missing, malformed or empty.
     """
-    source = open_source(config, where, storage_options)
+    return _identity(open_source(config, where, storage_options), config, split, where)
+
+
+def _identity(source: Source, config: DataConfig, split: Split, where: str) -> str:
     with reading(config, where):
         content = source.identity(split)
     facts: dict[str, Any] = {

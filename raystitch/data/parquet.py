@@ -26,6 +26,7 @@ from raystitch.errors import InputError
 
 _LABEL_NAMES = ("label", "labels", "fine_label", "coarse_label", "class", "target", "y")
 _NUMBERINGS = ("id", "idx", "index", "__index_level_0__")  # columns of integers that are no labels
+_CELLS = 256  # rows whose bytes are in memory at once
 _WORDNET = re.compile(r"n\d{8}(?!\d)")
 
 
@@ -180,10 +181,17 @@ def _pictures_in(table: _Table, rows: NDArray[np.int64]) -> Iterator[Picture]:
             stop = start + file.metadata.row_group(group).num_rows
             mine = rows[(rows >= start) & (rows < stop)]
             if len(mine):
-                cells = file.read_row_group(group, columns=[table.image_column]).take(mine - start)
-                for row, cell in zip(mine, cells.column(0).to_pylist(), strict=True):
-                    yield _open_cell(cell, f"{table.path} row {row}")
+                yield from _pictures_of_group(file, group, table, mine, start)
             start = stop
+
+
+def _pictures_of_group(file: Any, group: int, table: _Table, rows: NDArray[np.int64], start: int) -> Iterator[Picture]:
+    """The images at some rows of a row group that begins at row ``start``, a few cells in memory at a time."""
+    for batch in file.iter_batches(_CELLS, row_groups=[group], columns=[table.image_column]):
+        mine = rows[(rows >= start) & (rows < start + len(batch))]
+        for row, cell in zip(mine, batch.column(0).take(pa.array(mine - start)).to_pylist(), strict=True):
+            yield _open_cell(cell, f"{table.path} row {row}")
+        start += len(batch)
 
 
 def _open_cell(cell: Mapping[str, Any] | None, name: str) -> Picture:

@@ -1,4 +1,7 @@
-"""The batches of a training set that lives on the device as uint8: shuffled anew each epoch, then augmented and cued."""
+"""The batches of a training set kept as uint8: shuffled anew each epoch, then augmented and cued.
+
+A set that memory holds lives on the device; of a mapped set each batch is moved there, and the batches are the same.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,12 @@ class Batches:
         batch: images per batch.
         seed: of ``generator``, from which order and augmentation are drawn.
         cue: the planted shortcut, if the model is to learn from one.
-        device: where the images live.
+        device: where batches are given, and where the images live unless they are mapped.
     """
 
     def __init__(self, data: ImageSet, batch: int, seed: int, cue: CueConfig | None, device: torch.device) -> None:
-        self.images, self.labels = data.images.to(device), data.labels.to(device)
+        self.images = data.images.to(device) if data.key is None else data.images
+        self.labels = data.labels.to(device)
         self.size = min(batch, len(data))
         self.generator = torch.Generator().manual_seed(seed)
         self.cue: Cue | None = None
@@ -47,7 +51,8 @@ class Batches:
         order = torch.randperm(len(self.labels), generator=self.generator).to(self.labels.device)
         for start in range(0, len(order) - self.size + 1, self.size):
             rows = order[start : start + self.size]
-            yield Batch(to_float(self.images[rows]), self.labels[rows], rows)
+            images = self.images[rows.to(self.images.device)].to(rows.device)
+            yield Batch(to_float(images), self.labels[rows], rows)
 
     def view(self, batch: Batch, augment: Augmentation) -> Tensor:
         """The batch's images, augmented and then given the cue of the train split."""

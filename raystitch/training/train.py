@@ -1,8 +1,8 @@
 """Train a base model by the method that its recipe names.
 
-The whole set lives on the device as uint8; there is no loader. A training is determined by the net's weights, the data, the
-recipe, the seed and the number of torch threads, and leaves torch's global generators as they were. Interrupted and taken
-up from a checkpoint it gives the same weights, bit for bit.
+The whole set lives on the device as uint8, unless it is mapped; there is no loader. A training is determined by the net's
+weights, the data, the recipe, the seed and the number of torch threads, and leaves torch's global generators as they were.
+Mapped data, or an interruption that a checkpoint mends, give the same weights, bit for bit.
 """
 
 from __future__ import annotations
