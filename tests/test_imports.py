@@ -16,6 +16,7 @@ LEVELS = [
     {"results", "analysis"},
     {"schedule"},
     {"nets", "data"},
+    {"pgd"},
     {"iris", "stitching", "metrics", "attacks", "training", "report"},
     {"cost", "gallery", "evaluate", "reporting", "catalogue"},
     {"shelf"},

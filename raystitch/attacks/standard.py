@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raystitch.attacks.ask import Model, is_right_in_batches
 from raystitch.attacks.ball import check_inputs
 from raystitch.attacks.combined import BATCH, Attacked
-from raystitch.attacks.held import Model, held, is_right_in_batches
 from raystitch.errors import InputError
+from raystitch.nets import held
 
 _TARGETS = 9  # of the standard version, where there are as many other classes
 
