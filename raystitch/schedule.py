@@ -38,7 +38,7 @@ class Failure:
 
 def find_done(plan: Plan, store: Store) -> Done:
     """List what exists. A unit counts as done when all of its files are there, so that lost ones are made again."""
-    present = set().union(*(store.tree(folder) for folder in ("models", "iris", "fits")))
+    present = set().union(*(store.tree(folder) for folder in ("models", "iris", "fits", "predictions")))
     units = {unit.id for unit in plan.units if present.issuperset(unit.files)}
     shards = {s.id for iris in plan.iris if iris.id not in units for s in iris.shards if s.marker in present}
     return Done(frozenset(units), frozenset(shards))

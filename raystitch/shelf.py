@@ -30,7 +30,8 @@ class Shelf:
         images: (dataset, split, evaluation set) → the images as that set shows them; ``test`` carries the cue as trained.
         net: model unit → its frozen net, cut at its points.
         folded: model unit → the same with BatchNorm folded into its convolutions.
-        iri_set: IRI unit → its images with the labels of their originals, and the residual columns of the results.
+        iri_set: (IRI unit, residual level) → its images with the labels of their originals, and the residual columns of the
+            results.
 
     Args:
         config: the study.
@@ -91,8 +92,10 @@ class Shelf:
         self.store.quarantine(name)
         return OSError(f"{name} was damaged and is now under damaged/; the next run makes it again")
 
-    def _load_iri_set(self, unit: IriUnit) -> tuple[ImageSet, dict[str, float]]:
+    def _load_iri_set(self, unit: IriUnit, level: float | None) -> tuple[ImageSet, dict[str, float]]:
         """The IRIs of a set with the labels of their images, and the residual columns of the results."""
+        if level is not None:
+            raise NotImplementedError(f"IRIs of residual level {level:g}")
         index = self._read_index(unit)
         written = {entry["name"]: entry["sha256"] for entry in index["shards"]}
         shards = []

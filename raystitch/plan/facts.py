@@ -18,13 +18,15 @@ class PointLike(Protocol):
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What was found of a dataset: content fingerprints, class count, side of the images in pixels, image counts."""
+    """What was found of a dataset: content fingerprints, class count, side of the images in pixels, and image counts, of the
+    test split for estimates alone."""
 
     train: str
     test: str
     num_classes: int
     size: int
     train_count: int
+    test_count: int = 0
 
 
 @dataclass(frozen=True)
