@@ -1,6 +1,7 @@
 """raystitch: invariance-aware model stitching at scale.
 
-``load_results`` reads the table of any study into pandas; ``run_sweep`` runs one. The pieces they are made of work on tensors
+``load_results`` reads the table of any study into pandas, ``load_predictions`` what the nets of a unit predict for each
+sample; ``run_sweep`` runs a study. The pieces they are made of work on tensors
 and without Ray: :mod:`raystitch.nets` cuts nets, :mod:`raystitch.iris` inverts representations, :mod:`raystitch.stitching`
 fits, :mod:`raystitch.metrics` measures.
 """
@@ -12,12 +13,17 @@ from typing import TYPE_CHECKING, Any
 from raystitch.errors import InputError
 
 if TYPE_CHECKING:
+    from raystitch.predictions import load_predictions
     from raystitch.results import load_results
     from raystitch.sweep import run_sweep
 
-__all__ = ["InputError", "load_results", "run_sweep"]
+__all__ = ["InputError", "load_predictions", "load_results", "run_sweep"]
 
-_LAZY = {"load_results": "raystitch.results", "run_sweep": "raystitch.sweep"}
+_LAZY = {
+    "load_predictions": "raystitch.predictions",
+    "load_results": "raystitch.results",
+    "run_sweep": "raystitch.sweep",
+}
 
 
 def __getattr__(name: str) -> Any:

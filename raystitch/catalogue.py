@@ -15,11 +15,12 @@ from typing import cast
 
 import fsspec
 
-from raystitch import data, nets
+from raystitch import attacks, data, nets
 from raystitch.config import ATTACKS, EXACT, ModelConfig, StudyConfig, setting_pairs
 from raystitch.cost import segment_flops
 from raystitch.errors import InputError, MissingError
 from raystitch.expected import assumed_digest, is_assumed, look_at_data, look_or_assume
+from raystitch.metrics.cka import LEAST_SAMPLES
 from raystitch.nets import NormalisedNet
 from raystitch.nets.head import find_classifier
 from raystitch.plan import Catalogue, DataFacts, ModelFacts, pair_points
@@ -161,6 +162,9 @@ def _check_counts(config: StudyConfig, catalogue: Catalogue, dataset: str, setti
             where = "fit" if config.settings[setting].fit is None else f"settings.{setting}.fit"
             problem = f"settings.{setting} trains its stitches on {dataset!r}, which has {count} images"
             raise InputError(f"{where}.{field}", needed, problem)
+    if config.similarity is not None and count < LEAST_SAMPLES:
+        problem = f"CKA needs at least {LEAST_SAMPLES} training images; dataset {dataset!r} has {count}"
+        raise InputError("similarity", None, problem)
 
 
 def _check_eval(config: StudyConfig, catalogue: Catalogue, dataset: str, setting: str) -> None:
@@ -171,6 +175,11 @@ def _check_eval(config: StudyConfig, catalogue: Catalogue, dataset: str, setting
         raise InputError(where, list(wanted), problem)
     if catalogue.data[dataset].num_classes < 3 and set(wanted) & set(ATTACKS):
         raise InputError(where, list(wanted), f"attacks need three classes or more; dataset {dataset!r} has two")
+    if "autoattack" in wanted:
+        try:
+            attacks.require_autoattack(catalogue.data[dataset].num_classes)
+        except InputError as error:
+            raise InputError(where, error.value, error.problem) from error
 
 
 def _check_model_fits(config: StudyConfig, catalogue: Catalogue, model: str, dataset: str, where: str) -> None:

@@ -20,14 +20,13 @@ from torch import Tensor
 
 from raystitch import catalogue, iris, nets, training
 from raystitch.config import EvalSet, StudyConfig, TrainConfig
-from raystitch.data import ImageSet, Split, make_cue
-from raystitch.evaluate import evaluate, evaluate_unstitched
+from raystitch.data import Split
 from raystitch.gallery import encode_gallery
+from raystitch.measure import Outcome, measure
 from raystitch.nets import NormalisedNet
-from raystitch.results import encode_rows
+from raystitch.predictions import encode_predictions
+from raystitch.results import SIMILARITIES, encode_rows
 from raystitch.shelf import Shelf
-from raystitch.stitching import fit_stitches
-from raystitch.stitching.streams import Paste
 from raystitch.store import Store
 from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
 
@@ -115,89 +114,27 @@ class Bench:
         self.store.replace(unit.marker, json.dumps(record, indent=1).encode())
 
     def fit(self, units: Sequence[FitUnit]) -> None:
-        """Fit and evaluate a group of fits that share their passes; publish the rows of each.
+        """Compute a group of units that share their passes; publish the predictions of each, then its rows.
 
         Raises:
             FloatingPointError: a loss or metric is not a number.
         """
-        todo = [unit for unit in units if not self.store.exists(unit.marker)]
+        todo = [unit for unit in units if not all(map(self.store.exists, unit.files))]
         if todo:
             started = time.monotonic()
-            rows = self._unstitched_rows(todo[0]) if todo[0].objective == "none" else self._stitched_rows(todo)
+            outcomes = measure(self.shelf, todo)
             shared = {"wall_s": (time.monotonic() - started) / len(todo), "device": self.device, **self._stamp()}
             for unit in todo:
-                self._publish_rows(unit, [{**row, **shared} for row in rows[unit.id]])
+                self._publish(unit, outcomes[unit.id], shared)
 
-    def _stitched_rows(self, units: Sequence[FitUnit]) -> dict[str, list[dict[str, Any]]]:
-        unit = units[0]
-        front, end = self.shelf.net(unit.front), self.shelf.net(unit.end)
-        plain, paste = self._training_images(unit)
-        fitted = fit_stitches(
-            front,
-            end,
-            unit.front_point,
-            unit.end_point,
-            [u.objective for u in units if u.objective != "none"],
-            plain,
-            self._init_images(unit),
-            unit.config,
-            "paper" if unit.augmented else "matched",
-            "iri" if unit.arm == "iri" else "real",
-            unit.seed,
-            device=self.device,
-            paste=paste,
-        )
-        residuals = {} if unit.iris is None else self.shelf.iri_set(unit.iris, unit.level)[1]
-        rows: dict[str, list[dict[str, Any]]] = {u.id: [] for u in units}
-        for eval_set in unit.eval_sets:
-            shown = self.shelf.images(unit.test_data, "test", eval_set)
-            measured = evaluate(list(fitted.values()), front, end, shown, self.device)
-            for u in units:
-                rows[u.id].append({**self._row_names(u, eval_set, shown), **measured[u.objective], **residuals})
-        return rows
-
-    def _unstitched_rows(self, unit: FitUnit) -> dict[str, list[dict[str, Any]]]:
-        front, end = self.shelf.net(unit.front), self.shelf.net(unit.end)
-        alone = end if unit.front_point == 0 else front
-        rows = []
-        for eval_set in unit.eval_sets:
-            shown = self.shelf.images(unit.test_data, "test", eval_set)
-            measured = evaluate_unstitched(alone, front, end, shown, self.device)
-            rows.append({**self._row_names(unit, eval_set, shown), **measured})
-        return {unit.id: rows}
-
-    def _row_names(self, unit: FitUnit, eval_set: EvalSet, shown: ImageSet) -> dict[str, Any]:
-        return {
-            "unit": unit.id,
-            "objective": unit.objective,
-            "stitch": "none" if unit.objective == "none" else str(unit.config.stitch),
-            "arm": unit.arm,
-            "seed": unit.seed,
-            "eval_set": eval_set,
-            "n_eval": len(shown),
-        }
-
-    def _publish_rows(self, unit: FitUnit, rows: Sequence[Mapping[str, Any]]) -> None:
-        for row in rows:
-            for name in ("agreement", "loss"):
-                if not math.isfinite(row[name]):
+    def _publish(self, unit: FitUnit, outcome: Outcome, shared: Mapping[str, Any]) -> None:
+        for row in outcome.rows:
+            for name in SIMILARITIES if unit.kind == "similarity" else ("agreement", "loss"):
+                if not math.isfinite(row.get(name, 0)):
                     raise FloatingPointError(f"{name} of unit {unit.id} on {row['eval_set']!r} is {row[name]}")
-        self.store.publish(unit.marker, encode_rows(rows))
-
-    def _training_images(self, unit: FitUnit) -> tuple[ImageSet, Paste | None]:
-        """What the stitch is trained on: IRIs, or real images with the cue to plant in them."""
-        if unit.iris is not None:
-            return self.shelf.iri_set(unit.iris, unit.level)[0], None
-        plain, cue = self.shelf.plain(unit.data, "train"), self.config.data[unit.data].cue
-        if cue is None:
-            return plain, None
-        return plain, make_cue(cue, plain.num_classes, plain.images.shape[-1], "train").paste
-
-    def _init_images(self, unit: FitUnit) -> Tensor:
-        """Real training images that the initialisation is solved on, drawn by the fit's seed; the same on both arms."""
-        images = self.shelf.images(unit.data, "train", "test").images
-        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(unit.seed))
-        return images[order[: unit.config.init_images]]
+        if outcome.predictions:
+            self.store.publish(unit.predictions, encode_predictions(outcome.predictions))
+        self.store.publish(unit.marker, encode_rows([{**row, **shared} for row in outcome.rows]))
 
     def _train(self, net: NormalisedNet, unit: ModelUnit, recipe: TrainConfig) -> None:
         """Train from where an interrupted training of the unit left off, if there was one."""

@@ -36,8 +36,9 @@ def look_at_data(config: DataConfig, where: str) -> DataFacts:
         num_classes=data.num_classes(config, where),
         size=data.image_size(config, where),
         train_count=data.count(config, "train", where),
+        test_count=data.count(config, "test", where),
     )
-    _compare(config, where, facts.train_count, data.count(config, "test", where), facts.num_classes)
+    _compare(config, where, facts.train_count, facts.test_count, facts.num_classes)
     return _checked(config, where, facts)
 
 
@@ -106,6 +107,7 @@ def _assume(config: DataConfig, where: str, missing: MissingError) -> DataFacts:
         num_classes=classes,
         size=config.size,
         train_count=config.expect.train,
+        test_count=config.expect.test or 0,
         assumed=True,
     )
 

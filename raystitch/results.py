@@ -8,7 +8,7 @@ and while a sweep is running.
 Columns of the table, beside the names of the study:
 
 ======================  =============================================================================================
-``unit``                id of the fit; its file is ``fits/<unit>.parquet``
+``unit``                id of the fit; its file is ``fits/<unit>.parquet``, and ``predictions/<unit>.npz`` what it predicts
 ``objective``           hlm, slm, dm, fula, dm_exact, a sum such as 0.5*fula@2+slm; none for an unstitched end
 ``stitch``              affine, identity, low_rank:8, mlp:64; none for an unstitched end
 ``arm``                 real, iri; iri_front, iri_end where only that net sees the IRI; none for an unstitched end

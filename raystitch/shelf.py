@@ -129,4 +129,5 @@ class Shelf:
             raise self._damaged(unit.marker) from error
         if level is None:
             return index
-        return index | {part["level"]: part for part in index["levels"]}[level]
+        part: dict[str, Any] = {part["level"]: part for part in index["levels"]}[level]
+        return index | part

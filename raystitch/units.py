@@ -175,7 +175,7 @@ class FitUnit:
     @property
     def files(self) -> list[str]:
         """All that the unit must have left to be of use."""
-        return [self.marker]
+        return [self.marker] if self.kind == "similarity" else [self.predictions, self.marker]
 
     @property
     def parents(self) -> tuple[ModelUnit | IriUnit, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +182,28 @@ def test_impossible_transform(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     study["settings"]["pair"]["front"] = "vit"
     study.setdefault("fit", {})["stitch"] = "identity"
     refused(tmp_path, capsys, study, "settings.pair", "vit", "token", "conv")
+
+
+def test_attacks_that_cannot_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = changed("settings.pair.eval", ["test", "autoattack"])
+    monkeypatch.setitem(sys.modules, "pyautoattack", None)
+    refused(tmp_path, capsys, study, "settings.pair.eval", "autoattack", "pip install 'raystitch[robust]'")
+    monkeypatch.undo()
+    pytest.importorskip("pyautoattack")
+    study["fit"] = {"init_images": 100}
+    study["data"]["digits"]["classes"] = [0, 1, 2]
+    refused(tmp_path, capsys, study, "settings.pair.eval", "autoattack", "at least 4 classes", "apgd_ce_dlr")
+    study["data"]["digits"]["classes"] = [0, 1]
+    refused(tmp_path, capsys, study, "settings.pair.eval", "autoattack", "three classes or more")
+
+
+def test_similarity_of_too_few_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = changed("data.digits.limit", {"train": 3, "test": 3})
+    study |= {"similarity": True, "fit": {"batch": 2, "init_images": 2}}
+    study["models"]["net"]["train"] = {"batch": 2}
+    refused(tmp_path, capsys, study, "similarity", "at least 4 training images", "has 3")
 
 
 def test_unwritable_storage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

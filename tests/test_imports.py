@@ -13,12 +13,14 @@ LEVELS = [
     {"config", "store", "progress", "tarball"},
     {"units"},
     {"plan"},
-    {"results", "analysis"},
+    {"results", "analysis", "predictions"},
     {"schedule"},
     {"nets", "data"},
+    {"pgd"},
     {"iris", "stitching", "metrics", "attacks", "training", "report"},
     {"cost", "gallery", "evaluate", "reporting", "catalogue", "expected"},
     {"shelf"},
+    {"measure"},
     {"execute"},
     {"distributed"},
     {"sweep"},
@@ -68,7 +70,7 @@ def test_plan_config_and_results_need_neither_torch_nor_ray() -> None:
     code = (
         "import sys, raystitch.plan, raystitch.config, raystitch.store, raystitch.results, raystitch.schedule\n"
         "import raystitch.analysis\n"
-        "import raystitch; raystitch.load_results\n"
+        "import raystitch; raystitch.load_results; raystitch.load_predictions\n"
         "assert not {'torch', 'ray', 'timm'} & set(sys.modules), sorted(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,10 +119,17 @@ def test_an_abandoned_schedule_lets_nobody_wait() -> None:
 def test_find_done_lists_published_files_only(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     assert find_done(PLAN, store) == NOTHING
-    for name in (*CLEAN.files, SELF_REAL.marker, CLEAN_IRIS.shards[1].marker):
+    for name in (*CLEAN.files, *SELF_REAL.files, BIAS_REAL.marker, CLEAN_IRIS.shards[1].marker):
         store.publish(name, b"x")
     (tmp_path / "fits" / ".tmp-1").write_bytes(b"half")
     assert find_done(PLAN, store) == Done(frozenset({"m-clean", "f1"}), frozenset({CLEAN_IRIS.shards[1].id}))
+
+
+def test_fits_and_unstitched_ends_are_done_with_their_predictions_and_similarities_without() -> None:
+    ends = replace(SELF_REAL, kind="unstitched"), replace(SELF_REAL, kind="similarity")
+    for unit in (SELF_REAL, ends[0]):
+        assert unit.files == ["predictions/f1.npz", "fits/f1.parquet"], "the marker comes last"
+    assert ends[1].files == ["fits/f1.parquet"]
 
 
 @pytest.mark.parametrize("lost", [PIXEL.weights, PIXEL.marker, PIXEL_IRIS.shards[0].marker, PIXEL_IRIS.marker])

@@ -89,7 +89,7 @@ def values(storage: Path) -> pd.DataFrame:
 
 
 def files(storage: Path) -> dict[str, int]:
-    kept = ("models", "iris", "fits")
+    kept = ("models", "iris", "fits", "predictions")
     return {
         str(p.relative_to(storage)): p.stat().st_mtime_ns for k in kept for p in (storage / k).rglob("*") if p.is_file()
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,8 +12,14 @@ from training_nets import digits, recipe, tiny_net
 
 from raystitch.config import AttackConfig
 from raystitch.data import ImageSet, to_float
+from raystitch.pgd import pgd
 from raystitch.training import train
-from raystitch.training.adversarial import pgd
+
+
+def distances(**changes: int) -> dict[str, Any]:
+    """The published attack, as PGD takes it."""
+    attack = AttackConfig(**changes)
+    return {"eps": attack.eps, "steps": attack.steps, "step_size": attack.step}
 
 
 def test_on_a_linear_net_pgd_reaches_the_corner_of_the_ball() -> None:
@@ -21,8 +29,8 @@ def test_on_a_linear_net_pgd_reaches_the_corner_of_the_ball() -> None:
     labels = torch.arange(32) % 2
     away = (net[1].weight[1 - labels] - net[1].weight[labels]).sign().view_as(images)
     expected = (images + 8 / 255 * away).clamp(0, 1)
-    assert torch.allclose(pgd(net, images, labels, AttackConfig()), expected, atol=1e-6)
-    one_step = pgd(net, images, labels, AttackConfig(steps=1))
+    assert torch.allclose(pgd(net, images, labels, **distances()), expected, atol=1e-6)
+    one_step = pgd(net, images, labels, **distances(steps=1))
     assert torch.allclose(one_step, (images + 2 / 255 * away).clamp(0, 1), atol=1e-6)
 
 
@@ -34,7 +42,7 @@ def test_pgd_stays_in_ball_and_box_raises_the_loss_and_leaves_the_net_alone() ->
     modes = [module.training for module in net.modules()]
     before = {key: value.clone() for key, value in net.state_dict().items()}
     images, labels = to_float(data.images), data.labels
-    attacked = pgd(net, images, labels, AttackConfig())
+    attacked = pgd(net, images, labels, **distances())
     assert [module.training for module in net.modules()] == modes
     assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
     assert all(p.grad is None for p in net.parameters())

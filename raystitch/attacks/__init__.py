@@ -8,6 +8,6 @@ what they were.
 from raystitch.attacks.apgd import apgd
 from raystitch.attacks.combined import Attacked, apgd_ce_dlr, robust_accuracy
 from raystitch.attacks.pgd import pgd
-from raystitch.attacks.standard import standard_autoattack
+from raystitch.attacks.standard import require_autoattack, standard_autoattack
 
-__all__ = ["Attacked", "apgd", "apgd_ce_dlr", "pgd", "robust_accuracy", "standard_autoattack"]
+__all__ = ["Attacked", "apgd", "apgd_ce_dlr", "pgd", "require_autoattack", "robust_accuracy", "standard_autoattack"]

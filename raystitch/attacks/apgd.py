@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from raystitch.attacks.ask import Model, loss_and_gradient
 from raystitch.attacks.ball import check_inputs, project, random_start
-from raystitch.attacks.held import Model, held, loss_and_gradient
 from raystitch.attacks.losses import LOSSES
 from raystitch.errors import InputError, did_you_mean
+from raystitch.nets import held
 
 MOMENTUM = 0.75
 """α of the paper: the share of the plain gradient step in a step."""

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from raystitch.attacks.apgd import apgd
+from raystitch.attacks.ask import Model, is_right, is_right_in_batches
 from raystitch.attacks.ball import check_inputs, sample_seeds
-from raystitch.attacks.held import Model, held, is_right, is_right_in_batches
 from raystitch.attacks.losses import require_three_classes
+from raystitch.nets import held
 
 BATCH = 256
 """Images per batch of an evaluation."""

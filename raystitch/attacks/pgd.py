@@ -1,14 +1,15 @@
-"""Projected gradient descent on the cross-entropy in an L∞ ball (Madry et al. 2018), as in adversarial training."""
+"""PGD as an attack of its own: checked at the door, and where wanted from a random start in the ball."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
-from raystitch.attacks.ball import check_inputs, project, random_start
-from raystitch.attacks.held import Model, held, loss_and_gradient
-from raystitch.attacks.losses import cross_entropy
+from raystitch.attacks.ask import Model
+from raystitch.attacks.ball import check_inputs, random_start
+from raystitch.pgd import pgd as descend
 
 
 def pgd(
@@ -21,7 +22,7 @@ def pgd(
     step_size: float,
     seeds: Sequence[int] | None = None,
 ) -> Tensor:
-    """The last iterate of x' ← clip(x' + step·sign ∇CE) in the ball and the box.
+    """The last iterate of projected gradient descent on the cross-entropy (:func:`raystitch.pgd.pgd`).
 
     The method's adversarial training uses ε 8/255, 10 steps of 2/255, from the clean image (METHOD §8).
 
@@ -42,9 +43,8 @@ def pgd(
         FloatingPointError: the logits are not finite.
     """
     check_inputs(x, labels, eps)
-    adversarial = x.detach() if seeds is None else random_start(x.detach(), eps, seeds)
-    with held(model):
-        for _ in range(steps):
-            _, gradient, _ = loss_and_gradient(model, cross_entropy, adversarial, labels)
-            adversarial = project(adversarial + step_size * gradient.sign(), x.detach(), eps)
-    return adversarial
+    start = None if seeds is None else random_start(x.detach(), eps, seeds)
+    found = descend(model, x, labels, eps=eps, steps=steps, step_size=step_size, start=start)
+    if not torch.isfinite(found).all():
+        raise FloatingPointError("the logits of the attacked model are not finite")
+    return found

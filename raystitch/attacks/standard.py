@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raystitch.attacks.ask import Model, is_right_in_batches
 from raystitch.attacks.ball import check_inputs
 from raystitch.attacks.combined import BATCH, Attacked
-from raystitch.attacks.held import Model, held, is_right_in_batches
 from raystitch.errors import InputError
+from raystitch.nets import held
 
 _TARGETS = 9  # of the standard version, where there are as many other classes
 
@@ -53,12 +54,29 @@ def standard_autoattack(
     if not len(x):
         return Attacked(x.clone(), torch.zeros(0, dtype=torch.bool, device=x.device))
     with held(model), _own_generator(x), _trace_kept():
+        classes = _classes(model, x)
+        require_autoattack(classes)
         attack = make(model, norm="Linf", eps=eps, version="standard", seed=seed, device=x.device)
-        targets = min(_TARGETS, _classes(model, x) - 1)
+        targets = min(_TARGETS, classes - 1)
         attack.apgd_targeted.n_target_classes = attack.fab.n_target_classes = targets
         images = attack.run_standard_evaluation(x.detach(), labels, batch_size=batch)[0].detach()
         right, withstood = (is_right_in_batches(model, whole, labels, batch) for whole in (x, images))
     return Attacked(images, right & withstood)
+
+
+def require_autoattack(classes: int) -> None:
+    """Refuse full AutoAttack where it cannot run.
+
+    Args:
+        classes: of the nets to attack.
+
+    Raises:
+        InputError: ``pyautoattack`` is not installed, or there are fewer than four classes.
+    """
+    _package()
+    if classes < 4:
+        problem = f"its targeted DLR loss needs at least 4 classes and the net has {classes}: use apgd_ce_dlr"
+        raise InputError("attack", "autoattack", problem)
 
 
 def _package() -> Any:
@@ -72,11 +90,7 @@ def _package() -> Any:
 
 @torch.no_grad()
 def _classes(model: Model, x: Tensor) -> int:
-    classes = model(x[:1]).shape[1]
-    if classes < 4:
-        problem = f"its targeted DLR loss needs at least 4 classes and the net has {classes}: use apgd_ce_dlr or pgd"
-        raise InputError("attack", "autoattack", problem)
-    return classes
+    return int(model(x[:1]).shape[1])
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from raystitch.data.cues import Cue, make_cue, with_cue
 from raystitch.data.describe import SplitFacts, describe
 from raystitch.data.detect import detect
 from raystitch.data.hold import fits_in_memory, hold
-from raystitch.data.imageset import ImageSet, Split, to_float
+from raystitch.data.imageset import ImageSet, Split, evenly_spaced, to_float
 from raystitch.data.importing import import_dataset
 from raystitch.data.load import check_images, count, fingerprint, image_size, load_images, num_classes
 from raystitch.data.scratch import clean_scratch
@@ -29,6 +29,7 @@ __all__ = [
     "count",
     "describe",
     "detect",
+    "evenly_spaced",
     "fingerprint",
     "fits_in_memory",
     "hold",

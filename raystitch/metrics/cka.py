@@ -16,7 +16,8 @@ from torch import Tensor
 BLOCK = 256
 """Samples per block; the last block takes the remainder, so it has up to 2·256 − 1."""
 
-_LEAST = 4  # samples that the unbiased estimator needs
+LEAST_SAMPLES = 4
+"""What the unbiased estimator needs."""
 _ROUNDING = 1e-12  # what is smaller than this, relative to what it was computed from, is rounding
 
 
@@ -32,8 +33,8 @@ class LinearCKA:
     """
 
     def __init__(self, block: int = BLOCK) -> None:
-        if block < _LEAST:
-            raise ValueError(f"the unbiased HSIC needs at least {_LEAST} samples per block, not {block}")
+        if block < LEAST_SAMPLES:
+            raise ValueError(f"the unbiased HSIC needs at least {LEAST_SAMPLES} samples per block, not {block}")
         self._block = block
         self._waiting: tuple[Tensor, Tensor] | None = None
         self._sums: Tensor | None = None
@@ -66,8 +67,8 @@ class LinearCKA:
             FloatingPointError: a representation is not finite.
         """
         count = 0 if self._waiting is None else len(self._waiting[0])
-        if self._waiting is None or count < _LEAST:  # blocks are only cut off where as many samples stay
-            raise ValueError(f"CKA needs at least {_LEAST} samples; {count} were given")
+        if self._waiting is None or count < LEAST_SAMPLES:  # blocks are only cut off where as many samples stay
+            raise ValueError(f"CKA needs at least {LEAST_SAMPLES} samples; {count} were given")
         return _ratio(*self._plus(*self._waiting).tolist())
 
     def _plus(self, x: Tensor, y: Tensor) -> Tensor:

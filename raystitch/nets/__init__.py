@@ -3,7 +3,7 @@
 from raystitch.nets.build import NormalisedNet, build_net
 from raystitch.nets.cut import CutNet, Point, cut
 from raystitch.nets.fold import fold_batchnorm
-from raystitch.nets.freeze import fingerprint, freeze
+from raystitch.nets.freeze import fingerprint, freeze, held
 from raystitch.nets.points import find_points
 from raystitch.nets.weights import load_weights, read_weights, save_weights
 
@@ -17,6 +17,7 @@ __all__ = [
     "fingerprint",
     "fold_batchnorm",
     "freeze",
+    "held",
     "load_weights",
     "read_weights",
     "save_weights",

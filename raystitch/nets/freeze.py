@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -16,6 +18,27 @@ def freeze(module: _Module) -> _Module:
     module.eval()
     module.requires_grad_(False)
     return module
+
+
+@contextmanager
+def held(model: Callable[..., Any]) -> Iterator[None]:
+    """Eval mode and no gradients to parameters inside; every module's mode and every parameter's flag put back after.
+
+    A model that is not a module is left as it is: its modes are the caller's business.
+    """
+    if not isinstance(model, nn.Module):
+        yield
+        return
+    modes = [(module, module.training) for module in model.modules()]
+    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        freeze(model)
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for parameter, flag in flags:
+            parameter.requires_grad_(flag)
 
 
 def fingerprint(module: nn.Module) -> str:

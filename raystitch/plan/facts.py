@@ -18,7 +18,8 @@ class PointLike(Protocol):
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What was found of a dataset: content fingerprints, class count, side of the images in pixels, number of training images.
+    """What was found of a dataset: content fingerprints, class count, side of the images in pixels, and image counts, of the
+    test split for estimates alone.
 
     ``assumed``: the files are not there; all of this is what the config says of them, and the fingerprints are made up.
     """
@@ -28,6 +29,7 @@ class DataFacts:
     num_classes: int
     size: int
     train_count: int
+    test_count: int = 0
     assumed: bool = False
 
 

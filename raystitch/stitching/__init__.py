@@ -11,12 +11,16 @@ from raystitch.stitching.initialise import initialise
 from raystitch.stitching.moments import InitReport
 from raystitch.stitching.objectives import fula_loss, hard_label_loss, match_loss, reach, soft_label_loss
 from raystitch.stitching.stitch import Stitch, make_stitch
+from raystitch.stitching.stitched import StitchedNet
+from raystitch.stitching.streams import as_float
 
 __all__ = [
     "Fitted",
     "InitReport",
     "Stitch",
+    "StitchedNet",
     "affine_diagnostics",
+    "as_float",
     "check_exact",
     "epoch_batches",
     "fit_stitches",

@@ -21,15 +21,17 @@ Pairs = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 """Goes over batches of the front's representations, already resized, and the end's."""
 
 
-def check_exact(stitch: Stitch, kind: str, moving: bool) -> None:
+def check_exact(stitch: Stitch, kind: str, moving: bool, attacked: bool = False) -> None:
     """Refuse what has no closed-form solution.
 
     Raises:
-        InputError: an mlp; a map over positions that is trained too; or images and nets that change (``moving``).
+        InputError: an mlp; a map over positions that is trained too; or images and nets that change (``moving``, ``attacked``).
     """
     problem = why_not_exact([EXACT], kind, moving)
     if problem is None and stitch.mix is not None:
         problem = "between unlike kinds the map over positions is trained too, which has no closed form; use dm here"
+    if problem is None and attacked:
+        problem = "is solved, not trained: nothing can be attacked"
     if problem is not None:
         raise InputError("objectives", EXACT, problem)
 

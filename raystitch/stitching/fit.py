@@ -1,8 +1,8 @@
 """Train stitches between two frozen nets: all objectives of one pair, arm and seed in one pass (METHOD §5).
 
 The given nets stay as they are, parameters and buffers, bit for bit; what moves are private copies. Objectives share
-the images, the batch order and the passes of the front and of the end's own stream; each has its own stitch and
-optimiser, so its result is bit-identical whether it is fitted alone or with others.
+the images, the batch order and, unless images are attacked, the passes of the front and of the end's own stream; each has
+its own stitch and optimiser, so its result is bit-identical whether it is fitted alone or with others.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from raystitch.config import EXACT, Arm, FitConfig, Objective, Protocol, canonical_objective
+from raystitch.config import EXACT, Arm, FitConfig, Objective, PgdConfig, Protocol, canonical_objective
 from raystitch.data import Augment
 from raystitch.errors import InputError
 from raystitch.nets import fold_batchnorm
 from raystitch.stitching.exact import check_exact, solve_exactly
+from raystitch.stitching.feeds import Feed, attacked_feed, moving_streams, shared_feed
 from raystitch.stitching.fitted import Fitted
-from raystitch.stitching.frozen import private_copy, use_batch_statistics
+from raystitch.stitching.frozen import private_copy
 from raystitch.stitching.initialise import initialise_from
 from raystitch.stitching.moments import InitReport
 from raystitch.stitching.objectives import targets
@@ -52,6 +53,8 @@ def fit_stitches(
     device: str | torch.device = "cpu",
     paste: Paste | None = None,
     cache_bytes: int = CACHE_BYTES,
+    attack: PgdConfig | None = None,
+    end_data: LabelledImages | None = None,
 ) -> dict[Objective, Fitted]:
     """Fit one stitch per objective from the front's point to the end's.
 
@@ -65,16 +68,20 @@ def fit_stitches(
         init_images: (M, 3, H, W) real images (cue included), as they are to be seen; never augmented.
         config: the recipe.
         protocol: ``matched``, or ``paper``: on the real arm flip + crop and moving BatchNorm statistics.
-        arm: ``real`` or ``iri``.
+        arm: ``real``, or one that trains on IRIs.
         seed: decides the batch order, the same on both arms, the augmentation and a random initialisation.
         device: where to compute; the results stay there.
         paste: plants the cue into each batch of real images, after augmentation.
         cache_bytes: memory for representations that need computing only once.
+        attack: attack every image of a batch by PGD, from the image after augmentation and cue, against each objective's
+            stitched net as it trains; both streams see the attacked image (METHOD §8, 3).
+        end_data: images that the end's own stream sees, row by row in place of ``data``; never augmented or given a cue.
 
     Raises:
         InputError: no such point, a pair that cannot be stitched, fewer images than one batch, or ``dm_exact`` where no
             closed form exists.
-        ValueError: an objective is not written as a config would have it.
+        ValueError: an objective is not written as a config would have it; ``end_data`` of another length, or where ``data``
+            are attacked or augmented.
         FloatingPointError: an initialisation or a loss is not finite.
     """
     names, moving = tuple(dict.fromkeys(map(canonical_objective, objectives))), protocol == "paper" and arm == "real"
@@ -82,26 +89,32 @@ def fit_stitches(
         _point(front, front_point, "front point"), _point(end, end_point, "end point"), config=config.stitch
     )
     if EXACT in names:
-        check_exact(stitch, config.stitch.kind, moving)
+        check_exact(stitch, config.stitch.kind, moving, attack is not None)
     if len(data.images) < config.batch:
         raise InputError("fit.batch", config.batch, f"there are only {len(data.images)} images to train the stitch on")
+    if end_data is not None and (attack is not None or moving or len(end_data.images) != len(data.images)):
+        raise ValueError("end_data goes with as many images that are neither attacked nor augmented")
     f, g = private_copy(front, device), private_copy(end, device)
     stitch.to(device)
     init = _initialise(stitch, f, g, front_point, end_point, init_images, config, seed)
     fast_f, fast_g = fold_batchnorm(f), fold_batchnorm(g)
     results = {name: Fitted(name, copy.deepcopy(stitch), f, g, front_point, end_point, init) for name in names}
     fits = [Trainee(result, fast_g, config) for name, result in results.items() if name != EXACT]
-    keys = frozenset({FRONT}.union(*(targets(name, end_point, end.n) for name in names)))
-    streams: Streams | CachedStreams
-    if moving:
-        streams = _moving_streams(fits, data, device, paste, seed)
+    source = ImageSource(data, device, _augmentation(seed) if moving else None, paste)
+    end_source = None if end_data is None else ImageSource(end_data, device)
+    still = Streams(source, fast_f, fast_g, front_point, stitch.resize, end_source)
+    if attack is not None:
+        feed = attacked_feed(fits, source, [moving_streams([fit], source) if moving else still for fit in fits], attack)
+    elif moving:
+        feed = shared_feed(fits, moving_streams(fits, source))
     else:
-        live = Streams(ImageSource(data, device, None, paste), fast_f, fast_g, front_point, stitch.resize)
-        streams = CachedStreams(live, keys, end_point, len(data.images), config.batch, cache_bytes)
-    if EXACT in names:
-        _solve(results[EXACT], streams, len(data.images), config.batch)
+        keys = frozenset({FRONT}.union(*(targets(name, end_point, end.n) for name in names)))
+        kept = CachedStreams(still, keys, end_point, len(data.images), config.batch, cache_bytes)
+        if EXACT in names:
+            _solve(results[EXACT], kept, len(data.images), config.batch)
+        feed = shared_feed(fits, kept)
     if fits:
-        _train(fits, streams, keys, data.labels, config, seed)
+        _train(fits, feed, data.labels, config, seed)
     for fit in fits:
         fit.finish()
     return results
@@ -117,28 +130,20 @@ def epoch_batches(count: int, batch: int, order: torch.Generator) -> Iterator[Te
     yield from torch.split(torch.randperm(count, generator=order)[: count - count % batch], batch)
 
 
-def _train(
-    fits: Sequence[Trainee],
-    streams: Streams | CachedStreams,
-    keys: frozenset[int],
-    labels: Tensor,
-    config: FitConfig,
-    seed: int,
-) -> None:
+def _train(fits: Sequence[Trainee], feed: Feed, labels: Tensor, config: FitConfig, seed: int) -> None:
     order = torch.Generator().manual_seed(seed)
     for epoch in range(config.epochs):
         for fit in fits:
             fit.start_epoch(learning_rate(config, epoch))
         for index in epoch_batches(len(labels), config.batch, order):
-            batch = streams(index, keys)
-            batch_labels = labels[index].to(batch[FRONT].device)
-            for fit in fits:
-                fit.step(batch, batch_labels)
+            own_labels = labels[index].to(fits[0].result.stitch.device)
+            for fit, batch in zip(fits, feed(index, own_labels), strict=True):
+                fit.step(batch, own_labels)
         for fit in fits:
             fit.end_epoch(epoch)
 
 
-def _solve(result: Fitted, streams: Streams | CachedStreams, count: int, batch: int) -> None:
+def _solve(result: Fitted, streams: CachedStreams, count: int, batch: int) -> None:
     keys = frozenset({FRONT, result.end_point})
 
     def pairs() -> Iterator[tuple[Tensor, Tensor]]:
@@ -149,21 +154,6 @@ def _solve(result: Fitted, streams: Streams | CachedStreams, count: int, batch: 
     result.init, loss = solve_exactly(result.stitch, pairs)
     result.train_loss = [loss]
     result.stitch.requires_grad_(False)
-
-
-def _moving_streams(
-    fits: Sequence[Trainee], data: LabelledImages, device: str | torch.device, paste: Paste | None, seed: int
-) -> Streams:
-    """``paper`` on real images: flip + crop, BatchNorm by batch statistics. The running ones of the front and of each
-    objective's end follow; those of the end's own stream, which is only compared with, stay where they are."""
-    first = fits[0].result
-    front, own = private_copy(first.front), private_copy(first.end)
-    use_batch_statistics(front, move=True)
-    use_batch_statistics(own, move=False)
-    for fit in fits:
-        fit.move_statistics(front)
-    source = ImageSource(data, device, _augmentation(seed), paste)
-    return Streams(source, front, own, first.front_point, first.stitch.resize)
 
 
 def _augmentation(seed: int) -> Callable[[Tensor], Tensor]:

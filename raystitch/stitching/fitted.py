@@ -11,6 +11,7 @@ from torch import Tensor
 from raystitch.config import Objective
 from raystitch.stitching.moments import InitReport
 from raystitch.stitching.stitch import Stitch
+from raystitch.stitching.stitched import StitchedNet
 
 if TYPE_CHECKING:
     from raystitch.nets import CutNet
@@ -40,19 +41,18 @@ class Fitted:
     init: InitReport
     train_loss: list[float] = field(default_factory=list)
 
+    @property
+    def net(self) -> StitchedNet:
+        """h as a module, of these very parts."""
+        return StitchedNet(self.front, self.stitch, self.end, self.front_point, self.end_point)
+
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
         """h(x): logits (B, C) of the stitched net for images (B, 3, H, W) float in [0, 1], on the stitch's device."""
-        logits: Tensor = self.end.run(self._stitched(images), self.end_point, self.end.n + 1)
+        logits: Tensor = self.net(images.to(self.stitch.device))
         return logits
 
     @torch.no_grad()
     def trace(self, images: Tensor) -> list[Tensor]:
         """The stitched stream [z_j, z_{j+1}, …, z_n, logits] for images (B, 3, H, W) float in [0, 1]."""
-        z = self._stitched(images)
-        return [z, *self.end.trace(z, self.end_point, self.end.n + 1)]
-
-    def _stitched(self, images: Tensor) -> Tensor:
-        images = images.to(self.stitch.device)
-        z: Tensor = self.stitch(self.front.run(images, 0, self.front_point))
-        return z
+        return self.net.trace(images.to(self.stitch.device))

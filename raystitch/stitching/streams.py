@@ -2,13 +2,14 @@
 
 That difference is what separates ``paper`` from ``matched``. A stream maps the indices of a batch to the front's
 representation at its point, already resized, and the end's own at the points that some objective compares with. Where
-nothing random touches images or nets (protocol ``matched``, and the IRI arm of both) the values are the same in every
-epoch, and :class:`CachedStreams` computes them once.
+nothing random touches images or nets (protocol ``matched``, and the IRI arm of both) and nothing attacks them, the values are
+the same in every epoch, and :class:`CachedStreams` computes them once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -65,21 +66,30 @@ class ImageSource:
 
 @dataclass(frozen=True)
 class Streams:
-    """Representations computed when asked for, in the mode in which the two nets are."""
+    """Representations computed when asked for, in the mode in which the two nets are.
+
+    Attributes:
+        end_source: what the end's own stream sees where that is not what the front sees, row by row in its place.
+    """
 
     source: ImageSource
     front: CutNet
     end: CutNet
     front_point: int
     resize: Callable[[Tensor], Tensor]
+    end_source: ImageSource | None = None
 
-    @torch.no_grad()
-    def __call__(self, index: Tensor, keys: Iterable[int]) -> dict[int, Tensor]:
+    def __call__(self, index: Tensor, keys: AbstractSet[int]) -> dict[int, Tensor]:
         """Representations of a batch: ``FRONT`` and any of the end's points 1 … n, and n+1 for its logits."""
         images = self.source(index)
-        points = sorted(set(keys) - {FRONT})
+        return self.of(images, images if self.end_source is None else self.end_source(index), keys)
+
+    @torch.no_grad()
+    def of(self, images: Tensor, end_images: Tensor, keys: AbstractSet[int]) -> dict[int, Tensor]:
+        """The same of the images themselves, those of the front and those of the end's own stream."""
+        points = sorted(keys - {FRONT})
         batch = {FRONT: self.resize(self.front.run(images, 0, self.front_point))} if FRONT in keys else {}
-        return batch | (_trace(self.end, images, points) if points else {})
+        return batch | (_trace(self.end, end_images, points) if points else {})
 
 
 def _trace(net: CutNet, images: Tensor, points: list[int]) -> dict[int, Tensor]:

@@ -13,6 +13,7 @@ from raystitch.config import FitConfig
 from raystitch.stitching.fitted import Fitted
 from raystitch.stitching.frozen import moves, private_copy, use_batch_statistics
 from raystitch.stitching.objectives import batch_loss, reach, targets
+from raystitch.stitching.stitched import StitchedNet
 from raystitch.stitching.streams import FRONT
 
 if TYPE_CHECKING:
@@ -43,6 +44,16 @@ class Trainee:
         self._end = private_copy(self.result.end)
         use_batch_statistics(self._end, move=True)
         self.result.front, self.result.end = front, self._end
+
+    @property
+    def keys(self) -> frozenset[int]:
+        """What a step needs of a batch of streams."""
+        return frozenset({FRONT, *self.targets})
+
+    def stitched(self, front: CutNet) -> StitchedNet:
+        """The stitched net as it trains, behind a front that is equivalent to the result's."""
+        own = self.result
+        return StitchedNet(front, own.stitch, self._end, own.front_point, own.end_point)
 
     def start_epoch(self, rate: float) -> None:
         """Set the learning rate and begin a new mean of the loss."""

@@ -1,38 +1,15 @@
-"""Hold a model still while it is attacked, and ask it for losses and gradients."""
+"""What an attack asks a model for: whether it is right, losses and gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from raystitch.attacks.losses import Loss
 
 Model = Callable[[Tensor], Tensor]
-
-
-@contextmanager
-def held(model: Model) -> Iterator[None]:
-    """Eval mode and no gradients to parameters inside; every module's mode and every parameter's flag put back after.
-
-    A model that is not a module is left as it is: its modes are the caller's business.
-    """
-    if not isinstance(model, nn.Module):
-        yield
-        return
-    modes = [(module, module.training) for module in model.modules()]
-    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    try:
-        model.eval()
-        model.requires_grad_(False)
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        for parameter, flag in flags:
-            parameter.requires_grad_(flag)
 
 
 @torch.no_grad()
