@@ -13,19 +13,23 @@ from raystitch.nets.build import NormalisedNet
 from raystitch.nets.tracing import evaluating
 
 
-def check_output(net: NormalisedNet, images: Tensor, num_classes: int | None = None) -> None:
-    """Run the net once, in eval mode; its modes and weights are left as they were.
+def check_output(net: NormalisedNet, images: Tensor, num_classes: int | None = None) -> Tensor:
+    """Run the net once, in eval mode, and return its logits; its modes and weights are left as they were.
 
     Args:
         net: the net.
         images: (N, 3, H, W), float in [0, 1].
         num_classes: C, where known.
 
+    Returns:
+        (N, C). On the meta device they have no values, so nothing is known but their shape and dtype.
+
     Raises:
         InputError: the net does not take the images, or its output is not finite logits of shape (N, C).
     """
     name = type(net.net).__name__
-    _check_finite("normalise", name, "its mean or std", net.mean, net.std)
+    if not net.mean.is_meta:
+        _check_finite("normalise", name, "its mean or std", net.mean, net.std)
     try:
         with evaluating(net), torch.no_grad():
             logits: Any = net(images)
@@ -45,12 +49,13 @@ def check_output(net: NormalisedNet, images: Tensor, num_classes: int | None = N
         )
     if not logits.is_floating_point():
         raise InputError("arch", name, f"returns logits of dtype {logits.dtype}, not floating-point numbers")
-    if not bool(torch.isfinite(logits).all()):
+    if not logits.is_meta and not bool(torch.isfinite(logits).all()):
         for key, tensor in chain(net.net.named_parameters(), net.net.named_buffers()):
             _check_finite("arch", name, key, tensor)
         raise InputError(
             "arch", name, "returns NaN or infinite logits for images in [0, 1]; check its weights and normalise"
         )
+    return logits
 
 
 def _check_finite(where: str, name: str, what: str, *tensors: Tensor) -> None:

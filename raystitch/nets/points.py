@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from raystitch.errors import InputError
 from raystitch.nets.blocks import Candidates, choose_modules
 from raystitch.nets.build import NormalisedNet
-from raystitch.nets.cut import CutNet, Kind, Point, live_nodes, node_at, segments_between, valid_modules
+from raystitch.nets.cut import CutNet, Kind, Point, live_nodes, node_at, segments_between, valid_modules, why_nowhere
 from raystitch.nets.liveness import Liveness
 from raystitch.nets.output import check_output
 from raystitch.nets.tracing import Trace, evaluating, trace
@@ -25,7 +25,8 @@ def find_points(
 ) -> tuple[Point, ...]:
     """Number the stitch points of ``net`` from 1, in execution order, and check that it can be cut there.
 
-    Two random images go through the net and through the cut chain, which must agree.
+    Two random images go through the net and through the cut chain, which must agree. A net on the meta device has shapes
+    only: its points are found, and that the chain agrees is left unchecked.
 
     Args:
         net: the net; its modes and weights are left as they were.
@@ -40,7 +41,7 @@ def find_points(
     """
     _check_names(modules)
     images = torch.rand((2, 3, size, size), generator=torch.Generator().manual_seed(0)).to(net.mean.device)
-    check_output(net, images, num_classes)
+    logits = check_output(net, images, num_classes)
     traced = trace(net)
     live = live_nodes(net, traced)
     with evaluating(net), torch.no_grad():
@@ -51,9 +52,10 @@ def find_points(
         chosen = sorted(nodes, key=lambda module: live.order[nodes[module]])
         points = tuple(_point(i + 1, module, kinds) for i, module in enumerate(chosen))
         if not points:
-            raise InputError("arch", type(net.net).__name__, "no place was found where one tensor carries everything")
-        chain = CutNet(points, segments_between(net, traced, live, [nodes[module] for module in chosen]))
-        _check_chain(net, chain, images)
+            raise InputError("arch", type(net.net).__name__, f"no place was found {why_nowhere(traced, live)}")
+        if not logits.is_meta:
+            chain = CutNet(points, segments_between(net, traced, live, [nodes[module] for module in chosen]))
+            _check_chain(net, chain, images, logits)
     return points
 
 
@@ -129,7 +131,7 @@ def _kind(shape: tuple[int, ...], channels_last: bool) -> Kind:
     return "token" if last else "conv"
 
 
-def _check_chain(net: NormalisedNet, chain: CutNet, images: Tensor) -> None:
+def _check_chain(net: NormalisedNet, chain: CutNet, images: Tensor, expected: Tensor) -> None:
     """The chain must give the net's logits, and no segment may write into its input."""
     z = images
     for segment in chain.segments:
@@ -144,7 +146,6 @@ def _check_chain(net: NormalisedNet, chain: CutNet, images: Tensor) -> None:
                 "arch", type(net.net).__name__, "computes NaN or infinite values inside from images in [0, 1]"
             )
         z = after
-    expected = net(images)
     if not torch.allclose(z, expected, rtol=0, atol=TOLERANCE * max(1.0, float(expected.abs().max()))):
         raise InputError(
             "arch", type(net.net).__name__, "its traced graph does not reproduce its outputs, so it cannot be cut"
