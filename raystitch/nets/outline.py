@@ -10,16 +10,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import fx
 from torch.utils.flop_counter import FlopCounterMode
 
 from raystitch.nets.build import NormalisedNet, build_net
-from raystitch.nets.cut import CutNet, Point, cut
+from raystitch.nets.cut import CutNet, Point, live_nodes
 from raystitch.nets.freeze import freeze
 from raystitch.nets.head import find_classifier
-from raystitch.nets.points import find_points
+from raystitch.nets.points import ShapeRecorder, number_points, shapes_of
+from raystitch.nets.tracing import trace
+
+_IMAGES = 2
+"""As many as :func:`~raystitch.nets.find_points` takes."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +87,34 @@ def _key(arch: str, args: Mapping[str, Any]) -> tuple[str, str] | None:
 def _outline(arch: str, args: str, num_classes: int, size: int, modules: tuple[str, ...] | None) -> Outline | None:
     try:
         net = _without_weights(arch, args, num_classes)
-        points = find_points(net, size, modules, num_classes)
-        return Outline(points, segment_flops(cut(net, points), size))
+        traced = trace(net)
+        live = live_nodes(net, traced)
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            recorder = _CostRecorder(net, traced.graph, counter)
+            shapes = shapes_of(recorder, torch.empty(_IMAGES, 3, size, size, device="meta"))
+        points, nodes = number_points(net, traced, live, shapes, modules)
     except (
         Exception
     ):  # a step without a rule for shapes alone, or a fault, which the net itself will show when it is built
         return None
+    if shapes[live.logits] != (_IMAGES, num_classes):
+        return None
+    done = [recorder.done[node] // _IMAGES for node in (live.images, *nodes, live.logits)]
+    return Outline(points, tuple(after - before for before, after in pairwise(done)))
+
+
+class _CostRecorder(ShapeRecorder):
+    """Also notes how many FLOPs were done up to each node."""
+
+    def __init__(self, net: torch.nn.Module, graph: fx.Graph, counter: FlopCounterMode) -> None:
+        super().__init__(net, graph)
+        self._counter, self.done = counter, dict[fx.Node, int]()
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Compute ``n``, note its shape and the FLOPs so far."""
+        value = super().run_node(n)
+        self.done[n] = int(self._counter.get_total_flops())
+        return value
 
 
 @lru_cache(maxsize=256)

@@ -22,14 +22,13 @@ def check_output(net: NormalisedNet, images: Tensor, num_classes: int | None = N
         num_classes: C, where known.
 
     Returns:
-        (N, C). On the meta device they have no values, so nothing is known but their shape and dtype.
+        (N, C).
 
     Raises:
         InputError: the net does not take the images, or its output is not finite logits of shape (N, C).
     """
     name = type(net.net).__name__
-    if not net.mean.is_meta:
-        _check_finite("normalise", name, "its mean or std", net.mean, net.std)
+    _check_finite("normalise", name, "its mean or std", net.mean, net.std)
     try:
         with evaluating(net), torch.no_grad():
             logits: Any = net(images)
@@ -49,7 +48,7 @@ def check_output(net: NormalisedNet, images: Tensor, num_classes: int | None = N
         )
     if not logits.is_floating_point():
         raise InputError("arch", name, f"returns logits of dtype {logits.dtype}, not floating-point numbers")
-    if not logits.is_meta and not bool(torch.isfinite(logits).all()):
+    if not bool(torch.isfinite(logits).all()):
         for key, tensor in chain(net.net.named_parameters(), net.net.named_buffers()):
             _check_finite("arch", name, key, tensor)
         raise InputError(
