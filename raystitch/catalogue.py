@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
@@ -17,7 +20,6 @@ import fsspec
 
 from raystitch import attacks, data, nets
 from raystitch.config import ATTACKS, EXACT, ModelConfig, StudyConfig, setting_pairs
-from raystitch.cost import segment_flops
 from raystitch.errors import InputError, MissingError
 from raystitch.expected import assumed_digest, is_assumed, look_at_data, look_or_assume
 from raystitch.metrics.cka import LEAST_SAMPLES
@@ -26,13 +28,19 @@ from raystitch.nets.head import find_classifier
 from raystitch.plan import Catalogue, DataFacts, ModelFacts, pair_points
 from raystitch.stitching import check_exact, make_stitch
 
+Digest = Callable[[NormalisedNet, ModelConfig, int, str], str]
+"""Loads the checkpoint of one seed into a net and returns the SHA-256 of the file, or what stands in its place."""
+_OF_A_NET = {"arch", "args", "normalise", "points"}
+"""What of a model decides whether its net, with initial weights, can be cut."""
+
 
 def inspect(config: StudyConfig, look_at_images: bool = False, assume_missing: bool = False) -> Catalogue:
     """Gather the facts of a study.
 
     Args:
         config: the study.
-        look_at_images: also decode every image of datasets that are small enough, so that a bad one is found now.
+        look_at_images: also decode every image of datasets that are small enough, so that a bad one is found now, and run
+            every net; without, nets that have no weights yet are known by their shapes alone, which takes milliseconds.
         assume_missing: take what the config expects of datasets whose files are not there, and made-up digests of such
             checkpoints: enough to count units and cost, not to run them.
 
@@ -46,7 +54,10 @@ def inspect(config: StudyConfig, look_at_images: bool = False, assume_missing: b
     look = look_or_assume if assume_missing else look_at_data
     weights = _digest_or_assume if assume_missing else load_checkpoint
     datasets = {name: look(dataset, f"data.{name}") for name, dataset in config.data.items()}
-    models = {name: _look_at_model(config, name, datasets[m.data], weights) for name, m in config.models.items()}
+    models = {
+        name: _look_at_model(config, name, datasets[model.data], weights, run=look_at_images)
+        for name, model in config.models.items()
+    }
     catalogue = Catalogue(datasets, models)
     for name in config.settings:
         _check_setting(config, catalogue, name)
@@ -55,12 +66,9 @@ def inspect(config: StudyConfig, look_at_images: bool = False, assume_missing: b
 
 def build(config: ModelConfig, num_classes: int, seed: int, where: str) -> NormalisedNet:
     """The net of a model config with seeded initial weights; errors name the config field."""
-    try:
-        return nets.build_net(
-            config.arch, num_classes, config.args, config.normalise.mean, config.normalise.std, seed=seed
-        )
-    except InputError as error:
-        raise InputError(f"{where}.{error.where}", error.value, error.problem) from error
+    with _fields_of(where):
+        mean, std = config.normalise.mean, config.normalise.std
+        return nets.build_net(config.arch, num_classes, config.args, mean, std, seed=seed)
 
 
 def load_checkpoint(net: NormalisedNet, config: ModelConfig, seed: int, where: str) -> str:
@@ -100,33 +108,64 @@ def find_points(
     net: NormalisedNet, config: ModelConfig, num_classes: int, size: int, where: str
 ) -> tuple[nets.Point, ...]:
     """Stitch points of a model; errors name the config field."""
-    try:
+    with _fields_of(where):
         return nets.find_points(net, size, config.points, num_classes)
-    except InputError as error:
-        raise InputError(f"{where}.{error.where}", error.value, error.problem) from error
 
 
-def _look_at_model(
-    config: StudyConfig, name: str, dataset: DataFacts, digest: Callable[[NormalisedNet, ModelConfig, int, str], str]
-) -> ModelFacts:
+def _look_at_model(config: StudyConfig, name: str, dataset: DataFacts, digest: Digest, run: bool) -> ModelFacts:
     model, where = config.models[name], f"models.{name}"
-    net = build(model, dataset.num_classes, 0, where)
-    seeds = model.seeds if model.checkpoint is not None else ()
-    weights = {seed: digest(net, model, seed, where) for seed in seeds}
     if model.train is not None and model.train.batch > dataset.train_count:
         problem = f"the batch is larger than the training set, {dataset.train_count} images"
         raise InputError(f"{where}.train.batch", model.train.batch, problem)
-    if model.train is not None and model.train.method == "simclr":
-        _check_trunk(net, dataset.size, where)
+    seen = nets.outline(model.arch, dataset.num_classes, model.args, dataset.size, model.points)
+    if seen is None or model.checkpoint is not None or not _head_is_clear(model, dataset):
+        return _look_inside(model, dataset, where, digest)
+    if run:
+        with _fields_of(where):
+            _try_out(model.model_dump_json(include=_OF_A_NET), dataset.num_classes, dataset.size)
+    return ModelFacts(seen.points, {}, None, seen.flops)
+
+
+def _look_inside(model: ModelConfig, dataset: DataFacts, where: str, digest: Digest) -> ModelFacts:
+    """Facts of a model whose net must be built to know them: one with checkpoints, or code of the user."""
+    net = build(model, dataset.num_classes, 0, where)
+    seeds = model.seeds if model.checkpoint is not None else ()
+    weights = {seed: digest(net, model, seed, where) for seed in seeds}
+    if _needs_head(model):
+        with _fields_of(where):
+            find_classifier(net, dataset.size)
     points = find_points(net, model, dataset.num_classes, dataset.size, where)
-    flops = segment_flops(nets.cut(nets.freeze(net), points), dataset.size)
+    seen = nets.outline(model.arch, dataset.num_classes, model.args, dataset.size, model.points)
+    flops = seen.flops if seen else nets.segment_flops(nets.cut(nets.freeze(net), points), dataset.size)
     assumed = any(map(is_assumed, weights.values()))
     return ModelFacts(points, weights, _code_digest(model.arch), flops, assumed)
 
 
-def _check_trunk(net: NormalisedNet, size: int, where: str) -> None:
+def _needs_head(model: ModelConfig) -> bool:
+    """Whether training it needs to know the layer that gives the logits."""
+    return model.train is not None and model.train.method == "simclr"
+
+
+def _head_is_clear(model: ModelConfig, dataset: DataFacts) -> bool:
+    return not _needs_head(model) or nets.known_to_have_classifier(
+        model.arch, dataset.num_classes, model.args, dataset.size
+    )
+
+
+@lru_cache(maxsize=64)
+def _try_out(fields: str, num_classes: int, size: int) -> None:
+    """Build a net and run it whole and cut. One look serves every model, and every study of the process, with such a net."""
+    net = json.loads(fields)
+    mean_and_std = net["normalise"]["mean"], net["normalise"]["std"]
+    built = nets.build_net(net["arch"], num_classes, net["args"], *mean_and_std)
+    nets.find_points(built, size, net["points"], num_classes)
+
+
+@contextmanager
+def _fields_of(where: str) -> Iterator[None]:
+    """Errors within name the config's field."""
     try:
-        find_classifier(net, size)
+        yield
     except InputError as error:
         raise InputError(f"{where}.{error.where}", error.value, error.problem) from error
 

@@ -6,11 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import accumulate
 
-import torch
-from torch.utils.flop_counter import FlopCounterMode
-
 from raystitch.config import StudyConfig, TrainConfig
-from raystitch.nets import CutNet
 from raystitch.plan import Catalogue, Plan
 from raystitch.stitching import reach
 from raystitch.units import FitUnit, IriUnit, ModelUnit
@@ -26,17 +22,6 @@ class Cost:
     model: float
     iris: float
     fit: float
-
-
-@torch.no_grad()
-def segment_flops(net: CutNet, size: int) -> tuple[int, ...]:
-    """FLOPs of one image through each segment of a cut net, image → point 1 … point n → logits."""
-    z, flops = torch.zeros(1, 3, size, size), []
-    for point in range(net.n + 1):
-        with FlopCounterMode(display=False) as counter:
-            z = net.run(z, point, point + 1)
-        flops.append(int(counter.get_total_flops()))
-    return tuple(flops)
 
 
 def passes(recipe: TrainConfig) -> float:

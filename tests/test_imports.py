@@ -30,7 +30,7 @@ LEVELS = [
 ]
 LEVEL = {room: n for n, rooms in enumerate(LEVELS) for room in rooms}
 UPWARD = {("sweep", "cli")}  # `python -m raystitch.sweep` is the command line under another name
-WITHIN = {("catalogue", "cost"), ("catalogue", "expected"), ("reporting", "gallery")}
+WITHIN = {("catalogue", "expected"), ("reporting", "gallery")}
 
 
 def modules() -> list[Path]:

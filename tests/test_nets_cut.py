@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from raystitch.errors import InputError
-from raystitch.nets import NormalisedNet, Point, build_net, cut, find_points, fingerprint, freeze
+from raystitch.nets import NormalisedNet, Point, build_net, cut, find_points, fingerprint, freeze, outline
 
 HALF = (0.5,) * 3, (0.5,) * 3
 
@@ -61,6 +61,30 @@ def test_every_family_is_an_exact_chain(arch, args, size):
     for k, z in enumerate(representations[:-1], start=1):
         torch.testing.assert_close(chain.run(z, k, chain.n + 1), representations[-1], rtol=0, atol=1e-4)
     assert all(torch.equal(z, before) for z, before in zip(representations, kept, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("arch", "args", "size", "count"),
+    [
+        ("resnet34", {"stem": "cifar"}, 32, 9),
+        ("vgg16_bn", {"mlp_ratio": 0.01}, 32, 6),
+        ("resnet18", {}, 224, 9),
+        ("resnet34", {}, 224, 9),
+        ("resnet50", {}, 224, 9),
+        ("vit_base_patch16_224", {}, 224, 7),
+    ],
+)
+@torch.no_grad()
+def test_the_nets_of_the_method_are_exact_halves_at_their_sizes(arch, args, size, count):
+    net, seen = freeze(build_net(arch, 10, args, *HALF, seed=1)), outline(arch, 10, args, size)
+    chain = cut(net, seen.points)
+    x = torch.rand(1, 3, size, size)
+    *fronts, logits = chain.trace(x, 0, chain.n + 1)
+    assert chain.n == count
+    torch.testing.assert_close(logits, net(x), rtol=0, atol=1e-4)
+    for k in (count // 2 + 1, count):
+        assert tuple(fronts[k - 1].shape[1:]) == seen.points[k - 1].shape
+        torch.testing.assert_close(chain.run(fronts[k - 1], k, chain.n + 1), logits, rtol=0, atol=1e-4)
 
 
 @torch.no_grad()

@@ -26,6 +26,9 @@ from raystitch.nets.tracing import Trace, inner_path
 MANY = 16
 """More block ends than this are thinned to the first and last of each stage."""
 
+_EVENLY = 12
+"""How many are left where there are no stages to speak of."""
+
 _BETWEEN = {"stem", "patch_embed", "downsample", "head", "pre_logits"}
 
 WIDE = 768
@@ -58,7 +61,7 @@ def choose_modules(found: Candidates) -> list[str]:
 
 def _residual(found: Candidates) -> list[str]:
     children = found.net.named_children()
-    stages = {name: stage for name, stage in children if re.fullmatch(r"layer\d+", name)}
+    stages = {name: stage for name, stage in children if re.fullmatch(r"layer[1-9]\d*", name)}
     groups = [
         [path for i, _ in stage.named_children() if (path := f"{name}.{i}") in found.kinds]
         for name, stage in stages.items()
@@ -76,13 +79,12 @@ def _blocks(found: Candidates) -> list[str]:
     kind, shape = found.kinds[blocks[0]]
     stages = [list(group) for _, group in groupby(blocks, key=lambda path: path.rpartition(".")[0])]
     if kind == "conv":
-        thinned = blocks if len(blocks) <= MANY else _first_and_last(stages)
-        return [*_stem(found, blocks[0]), *thinned]
+        return [*_stem(found, blocks[0]), *_thinned(blocks, stages)]
     if len(stages) == 1:
         # one column of equal blocks: METHOD §6 has all 12 of ViT-Tiny, and blocks 1, 3, …, 11 of ViT-B
         step = max(2 if shape[-1] >= WIDE else 1, -(-len(blocks) // 12))
         return [*blocks[::step], *_pooled(found)]
-    return [*(blocks if len(blocks) <= MANY else _first_and_last(stages)), *_pooled(found)]
+    return [*_thinned(blocks, stages), *_pooled(found)]
 
 
 def _innermost_blocks(found: Candidates) -> list[str]:
@@ -130,6 +132,16 @@ def _pooled(found: Candidates) -> list[str]:
     vectors = [p for p, (kind, _) in found.kinds.items() if kind == "vector" and order[outputs[p]] < classifier]
     computing = [path for path in vectors if not isinstance(found.net.get_submodule(path), (nn.Identity, nn.Dropout))]
     return computing[-1:] or vectors[:1]
+
+
+def _thinned(blocks: Sequence[str], stages: Sequence[Sequence[str]]) -> Sequence[str]:
+    """At most :data:`MANY`: the first and last block of each stage, or evenly spaced ones where that makes no sense."""
+    if len(blocks) <= MANY:
+        return blocks
+    ends = _first_and_last(stages)
+    if len(stages) > 1 and len(ends) <= MANY:
+        return ends
+    return [blocks[round(k * (len(blocks) - 1) / (_EVENLY - 1))] for k in range(_EVENLY)]
 
 
 def _first_and_last(stages: Sequence[Sequence[str]]) -> list[str]:

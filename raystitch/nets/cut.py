@@ -172,6 +172,19 @@ def valid_modules(traced: Trace, live: Liveness) -> list[str]:
     return sorted(paths, key=lambda path: live.order[traced.outputs[path]])
 
 
+def why_nowhere(traced: Trace, live: Liveness) -> str:
+    """Why no points are found in a net: the value that lives longest, and modules that can be named all the same."""
+    spans = {
+        node: max((live.order.get(user, 0) for user in node.users), default=0) - live.order[node] for node in live.order
+    }
+    longest = max(spans, key=lambda node: spans[node])
+    last = max(longest.users, key=lambda user: live.order.get(user, 0))
+    reason = f"{_describe(traced, longest)} is needed beside others until {_describe(traced, last)}"
+    valid = valid_modules(traced, live)
+    named = f"; modules that can be named as points: {', '.join(map(repr, valid[-5:]))}" if valid else ""
+    return f"where one tensor carries everything: {reason}{named}"
+
+
 def _describe(traced: Trace, node: fx.Node) -> str:
     names = [path for path, output in traced.outputs.items() if output is node]
     if names:

@@ -13,13 +13,16 @@ from raystitch.nets.build import NormalisedNet
 from raystitch.nets.tracing import evaluating
 
 
-def check_output(net: NormalisedNet, images: Tensor, num_classes: int | None = None) -> None:
-    """Run the net once, in eval mode; its modes and weights are left as they were.
+def check_output(net: NormalisedNet, images: Tensor, num_classes: int | None = None) -> Tensor:
+    """Run the net once, in eval mode, and return its logits; its modes and weights are left as they were.
 
     Args:
         net: the net.
         images: (N, 3, H, W), float in [0, 1].
         num_classes: C, where known.
+
+    Returns:
+        (N, C).
 
     Raises:
         InputError: the net does not take the images, or its output is not finite logits of shape (N, C).
@@ -51,6 +54,7 @@ def check_output(net: NormalisedNet, images: Tensor, num_classes: int | None = N
         raise InputError(
             "arch", name, "returns NaN or infinite logits for images in [0, 1]; check its weights and normalise"
         )
+    return logits
 
 
 def _check_finite(where: str, name: str, what: str, *tensors: Tensor) -> None:

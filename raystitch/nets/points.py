@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from raystitch.errors import InputError
 from raystitch.nets.blocks import Candidates, choose_modules
 from raystitch.nets.build import NormalisedNet
-from raystitch.nets.cut import CutNet, Kind, Point, live_nodes, node_at, segments_between, valid_modules
+from raystitch.nets.cut import CutNet, Kind, Point, live_nodes, node_at, segments_between, valid_modules, why_nowhere
 from raystitch.nets.liveness import Liveness
 from raystitch.nets.output import check_output
 from raystitch.nets.tracing import Trace, evaluating, trace
@@ -38,23 +38,37 @@ def find_points(
         InputError: a module that is unknown, named twice or crossed by a skip connection; a net that does not take such
             images, gives no finite logits of shape (images, C), or cannot be cut.
     """
-    _check_names(modules)
     images = torch.rand((2, 3, size, size), generator=torch.Generator().manual_seed(0)).to(net.mean.device)
-    check_output(net, images, num_classes)
+    logits = check_output(net, images, num_classes)
     traced = trace(net)
     live = live_nodes(net, traced)
     with evaluating(net), torch.no_grad():
-        shapes = _shapes(net, traced, images)
-        kinds = _kinds(net, traced, live, shapes)
-        chosen = choose_modules(Candidates(net.net, traced, live, kinds)) if modules is None else list(modules)
-        nodes = _distinct({module: node_at(net, traced, live, module) for module in chosen})
-        chosen = sorted(nodes, key=lambda module: live.order[nodes[module]])
-        points = tuple(_point(i + 1, module, kinds) for i, module in enumerate(chosen))
-        if not points:
-            raise InputError("arch", type(net.net).__name__, "no place was found where one tensor carries everything")
-        chain = CutNet(points, segments_between(net, traced, live, [nodes[module] for module in chosen]))
-        _check_chain(net, chain, images)
+        points, nodes = number_points(net, traced, live, shapes_of(ShapeRecorder(net, traced.graph), images), modules)
+        _check_chain(net, CutNet(points, segments_between(net, traced, live, nodes)), images, logits)
     return points
+
+
+def number_points(
+    net: NormalisedNet,
+    traced: Trace,
+    live: Liveness,
+    shapes: dict[fx.Node, tuple[int, ...]],
+    modules: Sequence[str] | None = None,
+) -> tuple[tuple[Point, ...], list[fx.Node]]:
+    """:func:`find_points` without looking whether the cut net computes what the net computes; and where the points end.
+
+    Raises:
+        InputError: a module that is unknown, named twice or crossed by a skip connection; or a net without any point.
+    """
+    _check_names(modules)
+    kinds = _kinds(net, traced, live, shapes)
+    chosen = choose_modules(Candidates(net.net, traced, live, kinds)) if modules is None else list(modules)
+    nodes = _distinct({module: node_at(net, traced, live, module) for module in chosen})
+    chosen = sorted(nodes, key=lambda module: live.order[nodes[module]])
+    points = tuple(_point(i + 1, module, kinds) for i, module in enumerate(chosen))
+    if not points:
+        raise InputError("arch", type(net.net).__name__, f"no place was found {why_nowhere(traced, live)}")
+    return points, [nodes[module] for module in chosen]
 
 
 def _check_names(modules: Sequence[str] | None) -> None:
@@ -80,11 +94,12 @@ def _point(index: int, module: str, kinds: dict[str, tuple[Kind, tuple[int, ...]
     return Point(index, module, kind, shape)
 
 
-class _ShapeRecorder(fx.Interpreter):
+class ShapeRecorder(fx.Interpreter):
     """Runs a graph and notes the shape of every floating-point tensor."""
 
     def __init__(self, net: nn.Module, graph: fx.Graph) -> None:
         super().__init__(net, graph=graph)
+        self.extra_traceback = False
         self.shapes: dict[fx.Node, tuple[int, ...]] = {}
 
     def run_node(self, n: fx.Node) -> Any:
@@ -95,14 +110,17 @@ class _ShapeRecorder(fx.Interpreter):
         return value
 
 
-def _shapes(net: NormalisedNet, traced: Trace, images: Tensor) -> dict[fx.Node, tuple[int, ...]]:
-    recorder = _ShapeRecorder(net, traced.graph)
-    recorder.extra_traceback = False
+def shapes_of(recorder: ShapeRecorder, images: Tensor) -> dict[fx.Node, tuple[int, ...]]:
+    """Run the recorder on two images (2, 3, H, W) and return the shapes.
+
+    Raises:
+        InputError: the graph does not run.
+    """
     try:
         recorder.run(images)
     except Exception as error:
         problem = "its traced graph does not run as the net does, so it cannot be cut"
-        raise InputError("arch", type(net.net).__name__, problem) from error
+        raise InputError("arch", type(getattr(recorder.module, "net", recorder.module)).__name__, problem) from error
     return recorder.shapes
 
 
@@ -129,7 +147,7 @@ def _kind(shape: tuple[int, ...], channels_last: bool) -> Kind:
     return "token" if last else "conv"
 
 
-def _check_chain(net: NormalisedNet, chain: CutNet, images: Tensor) -> None:
+def _check_chain(net: NormalisedNet, chain: CutNet, images: Tensor, expected: Tensor) -> None:
     """The chain must give the net's logits, and no segment may write into its input."""
     z = images
     for segment in chain.segments:
@@ -144,7 +162,6 @@ def _check_chain(net: NormalisedNet, chain: CutNet, images: Tensor) -> None:
                 "arch", type(net.net).__name__, "computes NaN or infinite values inside from images in [0, 1]"
             )
         z = after
-    expected = net(images)
     if not torch.allclose(z, expected, rtol=0, atol=TOLERANCE * max(1.0, float(expected.abs().max()))):
         raise InputError(
             "arch", type(net.net).__name__, "its traced graph does not reproduce its outputs, so it cannot be cut"

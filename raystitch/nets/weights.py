@@ -6,6 +6,7 @@ Files are data: safetensors, or torch files read with ``weights_only``. Every pr
 from __future__ import annotations
 
 import io
+import math
 import warnings
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ from raystitch.errors import InputError
 from raystitch.nets.build import NormalisedNet
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+_POSITIONS = ("pos_embed", "pos_embedding", "position_embedding", "position_embeddings", "positional_embedding")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "backbone.", "encoder.", "trunk.")
 
 
@@ -152,6 +154,9 @@ def _check_shapes(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], n
     wrong = [key for key in given if given[key].shape != expected[key].shape]
     if not wrong:
         return
+    for key in wrong:
+        if key.endswith(_POSITIONS):
+            raise InputError(name, None, _other_grid(key, expected[key], given[key]))
     layer = wrong[0].rpartition(".")[0]
     in_one_layer = all(key.rpartition(".")[0] == layer for key in wrong)
     if in_one_layer and all(_only_rows_differ(expected[key], given[key]) for key in wrong):
@@ -159,6 +164,15 @@ def _check_shapes(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], n
         raise InputError(name, None, f"its classifier {layer!r} has {theirs} classes, the dataset has {ours}")
     shapes = [f"{key} {tuple(given[key].shape)} instead of {tuple(expected[key].shape)}" for key in wrong]
     raise InputError(name, None, f"has tensors of the wrong shape: {_few(shapes)}")
+
+
+def _other_grid(key: str, ours: Tensor, theirs: Tensor) -> str:
+    """A position embedding (1, tokens, width) has one row for each patch, and a few for class tokens."""
+    shapes = f"{key} is {tuple(theirs.shape)} instead of {tuple(ours.shape)}"
+    if theirs.dim() == ours.dim() == 3 and theirs.shape[1] != ours.shape[1]:
+        grids = [f"{side}×{side}" for side in (math.isqrt(theirs.shape[1]), math.isqrt(ours.shape[1]))]
+        shapes += f", made for {grids[0]} patches, not {grids[1]}"
+    return f"{shapes}; set img_size and patch_size in args to those it was trained with"
 
 
 def _only_rows_differ(ours: Tensor, theirs: Tensor) -> bool:
