@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 from report_study import curves, ends, row
 
-from raystitch.report.panels import Panel, in_order, make_panels, tidy, with_excess
-from raystitch.report.statistics import curve, gap_rows, grid, residuals, unstitched
+from raystitch.report.frame import in_order, tidy, with_excess
+from raystitch.report.gaps import Gap, Interval, gap_rows
+from raystitch.report.panels import Panel, make_panels
+from raystitch.report.statistics import curve, grid, residuals, unstitched
 from raystitch.report.tables import gap_table, percent, residual, signed
 
 
@@ -50,15 +52,15 @@ def test_gaps_are_those_of_runs_that_both_arms_have() -> None:
     )
     (line,) = gap_rows(panel, ["slm"])
     gap = line.gaps[0]
-    assert (gap.real, gap.iri, gap.gap, gap.low, gap.high, gap.pairs) == (94.0, 65.0, 29.0, 23.0, 35.0, 2)
+    assert (gap.means, gap.pairs) == ({"real": 94.0, "iri": 65.0}, 2)
+    assert gap.gaps == {"iri": Interval(29.0, 23.0, 35.0)}  # of two runs drawn, both are the same one half of the time
     assert (line.front_point, line.end_point, line.r_median, line.r_p90) == (2, 2, 0.1, 0.2)
 
 
 def test_without_pairs_each_arm_stands_for_itself_and_there_is_no_gap() -> None:
     panel = only_panel([row("s", "a/1", 2, "dm", "real", 95.0), row("s", "a/2", 2, "dm", "iri", 60.0, **r(0.3))])
     (line,) = gap_rows(panel, ["dm", "slm"])
-    assert (line.gaps[0].real, line.gaps[0].iri, line.gaps[0].gap, line.gaps[0].pairs) == (95.0, 60.0, None, 0)
-    assert (line.gaps[1].real, line.gaps[1].iri, line.gaps[1].gap) == (None, None, None)
+    assert line.gaps == (Gap({"real": 95.0, "iri": 60.0}), Gap())
 
 
 def test_a_point_with_real_images_only_has_no_residual() -> None:
@@ -101,7 +103,11 @@ def test_a_map_has_end_points_as_rows_and_gaps_where_nothing_is_done() -> None:
 def test_paired_points_of_nets_with_different_depth_are_a_curve() -> None:
     panel = only_panel([row("s", "a/1", i, "slm", "real", 90.0, end_point=j) for i, j in ((1, 1), (2, 4), (3, 6))])
     assert not panel.is_map
-    assert [line["point"] for line in gap_table(gap_rows(panel, ["slm"]))["lines"]] == ["1", "2 → 4", "3 → 6"]
+    assert [line["point"] for line in gap_table(gap_rows(panel, ["slm"]), panel.arms)["lines"]] == [
+        "1",
+        "2 → 4",
+        "3 → 6",
+    ]
 
 
 def test_what_must_not_be_averaged_becomes_panels_named_by_what_differs() -> None:
