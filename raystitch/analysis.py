@@ -126,8 +126,8 @@ def by_residual(
     trends = np.full((len(rows), 3), np.nan)
     r, scores = (rows[column].to_numpy(dtype=np.float64) for column in ("iri_r_median", value))
     starts = np.flatnonzero(~rows.duplicated(run).to_numpy())
-    for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
-        trends[start:stop] = _trend(r[start:stop], scores[start:stop])
+    for places in np.split(np.arange(len(rows)), starts[1:]):
+        trends[places] = _trend(r[places], scores[places])
     kept = [name for name in (*_present(rows, RESIDUALS), value) if name not in names]
     columns = {"change": trends[:, 0], "per_halving": trends[:, 1], "smallest": trends[:, 2] == 1}
     return rows[[*names, *kept]].assign(**columns)

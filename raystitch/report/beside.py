@@ -12,7 +12,7 @@ from raystitch.report.panels import Panel
 from raystitch.report.published import CURVES, PublishedCurve
 from raystitch.report.shapes import Finding
 from raystitch.report.statements import STATEMENTS, published_finding
-from raystitch.report.tables import NOTHING, percent, points, residual
+from raystitch.report.tables import percent, points, residual
 from raystitch.report.tracks import (
     Track,
     Tracks,
@@ -89,10 +89,10 @@ def pair_tables(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
 
 def _pair_lines(pair: Pair, shown: Sequence[int], depths: Sequence[float]) -> list[dict[str, Any]]:
     curve = pair.published
-    lines = [_line("ours", f"{track.name}, here", _cells(track, shown, track.values)) for track in pair.ours]
+    lines = [_line("ours", f"{track.name}, here", _cells(track, shown)) for track in pair.ours]
     if curve.arm != "real":
-        r = [NOTHING if value is None else residual(value) for value in pair.ours[0].r]
-        lines.append(_line("r", "median r, here", _cells(pair.ours[0], shown, r)))
+        r = {point: value for track in pair.ours for point, value in zip(track.points, track.r, strict=True)}
+        lines.append(_line("r", "median r, here", [residual(r.get(point)) for point in shown]))
     track = published_track(curve, curve.objectives[0])
     values = [percent(value) for value in at_depths(track, depths)]
     names = ", ".join(objective_name(name) for name in curve.objectives)
@@ -104,9 +104,9 @@ def _line(kind: str, name: str, cells: Sequence[str]) -> dict[str, Any]:
     return {"kind": kind, "name": name, "cells": cells}
 
 
-def _cells(track: Track, shown: Sequence[int], values: Sequence[float | str]) -> list[str]:
-    texts = {p: v if isinstance(v, str) else percent(v) for p, v in zip(track.points, values, strict=True)}
-    return [texts.get(point, NOTHING) for point in shown]
+def _cells(track: Track, shown: Sequence[int]) -> list[str]:
+    values = dict(zip(track.points, track.values, strict=True))
+    return [percent(values.get(point)) for point in shown]
 
 
 def statement_tables(matches: Sequence[Match], study: str) -> list[dict[str, Any]]:

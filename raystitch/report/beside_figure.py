@@ -14,7 +14,7 @@ from raystitch.report.axes import draw_spread
 from raystitch.report.beside import Pair
 from raystitch.report.frame import in_order
 from raystitch.report.look import ARM_COLOURS, ARM_NAMES, ARMS, INK, MUTED, arm_style, line_style, objective_name
-from raystitch.report.parts import arm_handles, legend, objective_handles, wrapped
+from raystitch.report.parts import NARROWEST, arm_handles, legend, objective_handles, wrapped
 from raystitch.report.published import READING_ERROR
 from raystitch.report.statistics import curve
 from raystitch.report.tables import residual
@@ -27,7 +27,7 @@ def beside_figure(pairs: Sequence[Pair], objectives: Sequence[str]) -> Figure:
     """One pair of axes per published curve: that one in ink with its reading error, ours in the colour of the arm."""
     columns = min(_COLUMNS, len(pairs))
     lines = ceil(len(pairs) / columns)
-    figure = Figure(figsize=(0.8 + 2.3 * columns, 0.9 + 2.1 * lines), layout="constrained")
+    figure = Figure(figsize=(max(NARROWEST, 0.8 + 2.3 * columns), 0.9 + 2.1 * lines), layout="constrained")
     axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     for place, ax in enumerate(axes.ravel()):
         if place < len(pairs):

@@ -16,7 +16,7 @@ from raystitch.report.frame import in_order
 from raystitch.report.levels import Place, against_residual, places, real_value
 from raystitch.report.look import ARM_COLOURS, ARM_NAMES, MUTED, arm_style, line_style
 from raystitch.report.panels import Panel
-from raystitch.report.parts import arm_handles, legend, objective_handles, wrapped
+from raystitch.report.parts import NARROWEST, arm_handles, legend, objective_handles
 from raystitch.report.tables import points
 
 _MOST_COLUMNS = 5
@@ -31,7 +31,7 @@ def levels_figure(panel: Panel, objectives: Sequence[str]) -> Figure:
     most = max(map(len, arms))
     columns = ceil(most / ceil(most / _MOST_COLUMNS))
     lines = [own[start : start + columns] for own in arms for start in range(0, len(own), columns)]
-    figure = Figure(figsize=(0.9 + 1.75 * columns, 1.2 + 2.0 * len(lines)), layout="constrained")
+    figure = Figure(figsize=(max(NARROWEST, 0.9 + 1.75 * columns), 1.2 + 2.0 * len(lines)), layout="constrained")
     axes = figure.subplots(len(lines), columns, sharex=True, sharey=True, squeeze=False)
     _scale_residuals(axes[0, 0], panel)
     for row, line in zip(axes, lines, strict=True):
@@ -45,7 +45,7 @@ def levels_figure(panel: Panel, objectives: Sequence[str]) -> Figure:
     figure.supxlabel("median r of the IRIs as stored; better IRIs to the right", fontsize=9)
     level_line = Line2D([], [], color=ARM_COLOURS["real"], linewidth=1, label="real images: the level lines")
     handles = [*arm_handles(panel.iri_arms), level_line, *objective_handles(shown)]
-    legend(figure, handles, wrapped(panel.label))
+    legend(figure, handles, panel.label)
     return figure
 
 

@@ -15,6 +15,8 @@ from raystitch.report.look import ARM_NAMES, INK, PAPER, arm_style, line_style, 
 
 TITLE = "title"
 """Id of the title in an SVG; a page that has the name as its heading hides it."""
+NARROWEST = 4.6
+"""Least width of a figure with a legend, in inches."""
 
 
 def tell_ids_apart(parent: Artist, prefix: str) -> None:
@@ -58,7 +60,7 @@ def legend(figure: Figure, handles: Sequence[Artist], title: str = "") -> None:
         ncols=max(1, columns),
         handlelength=3.2,
         columnspacing=1.4,
-        title=title or None,
+        title=wrapped(title, int(9 * figure.get_figwidth())) or None,
         title_fontproperties={"weight": "bold", "size": 11},
         alignment="left",
     )

@@ -120,7 +120,7 @@ def _legend(figure: Figure, each: Similarity, objectives: Sequence[str]) -> None
     handles = [Line2D([], [], label=NAMES[name], **_STYLES[name]) for name in each.metrics]
     panel = each.panel
     if panel is None or panel.is_map:
-        legend(figure, handles, wrapped(each.label))
+        legend(figure, handles, each.label)
         return
     shown = in_order(panel.rows["objective"], objectives)
     legend(
