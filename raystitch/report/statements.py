@@ -7,7 +7,7 @@ ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raystitch.report.look import ARM_NAMES, objective_name
@@ -60,90 +60,63 @@ def _fall(curve: PublishedCurve, objective: str) -> Statement:
     return Statement(curve.setting, text, falls(curve.setting, curve.arm, objective, fallen))
 
 
-def _information() -> tuple[Statement, ...]:
-    seed, supervision, bias = "cross-seed", "cross-supervision", "cross-bias"
+def _same_cues() -> tuple[Statement, ...]:
+    """Of nets that learnt the same task."""
+    seed, supervision = "cross-seed", "cross-supervision"
+    same, twin = "SLM, FuLA and DM on IRIs are at least 99 at every point", "HLM on IRIs stays within 5 points of HLM"
+    grows = "The real − IRI gap of FuLA is larger at the last point than at the first"
+    first = "HLM is above FuLA and DM on IRIs at the last point"
     return (
-        Statement(
-            "identical",
-            "SLM, FuLA and DM on IRIs are at least 99 at every point",
-            at_least("identical", 99, ["iri"], ["slm", "fula", "dm"]),
-        ),
-        Statement(
-            seed, "HLM on IRIs stays within 5 points of HLM on real images at every point", together(seed, 5, "hlm")
-        ),
-        Statement(
-            seed,
-            "HLM is above FuLA and DM on IRIs at the last point",
-            ordered_at_end(seed, "iri", ["hlm", "fula", "dm"]),
-        ),
-        Statement(
-            seed, "The real − IRI gap of FuLA is larger at the last point than at the first", gap_grows(seed, "fula")
-        ),
-        Statement(
-            supervision,
-            "The real − IRI gap of FuLA is larger at the last point than at the first",
-            gap_grows(supervision, "fula"),
-        ),
-        Statement(
-            bias,
-            "DM on real images dips: its smallest value is below half of its first and of its last",
-            dips(bias, "real", "dm"),
-        ),
-        Statement(
-            bias,
-            "FuLA and DM on IRIs are at most 20 from relative depth 0.5 on",
-            at_most(bias, 20, ["iri"], ["fula", "dm"], (0.5, 1)),
-        ),
-        Statement(
-            f"{seed}, {supervision}, {bias}",
-            "FuLA on IRIs at relative depth 0.5: cross-seed above cross-supervision above cross-bias",
-            ordered_settings([seed, supervision, bias], "iri", "fula", 0.5),
-        ),
-        *(_fall(curve, objective) for curve in CURVES["information"] for objective in curve.objectives),
+        Statement("identical", same, at_least("identical", 99, ["iri"], ["slm", "fula", "dm"])),
+        Statement(seed, f"{twin} on real images at every point", together(seed, 5, "hlm")),
+        Statement(seed, first, ordered_at_end(seed, "iri", ["hlm", "fula", "dm"])),
+        Statement(seed, grows, gap_grows(seed, "fula")),
+        Statement(supervision, grows, gap_grows(supervision, "fula")),
     )
+
+
+def _other_cues() -> tuple[Statement, ...]:
+    """Of nets that look at different cues, and how all pairs compare."""
+    bias, pairs = "cross-bias", ("cross-seed", "cross-supervision", "cross-bias")
+    dip = "DM on real images dips: its smallest value is below half of its first and of its last"
+    floor = "FuLA and DM on IRIs are at most 20 from relative depth 0.5 on"
+    order = f"FuLA on IRIs at relative depth 0.5: {' above '.join(pairs)}"
+    return (
+        Statement(bias, dip, dips(bias, "real", "dm")),
+        Statement(bias, floor, at_most(bias, 20, ["iri"], ["fula", "dm"], (0.5, 1))),
+        Statement(", ".join(pairs), order, ordered_settings(pairs, "iri", "fula", 0.5)),
+    )
+
+
+def _information() -> tuple[Statement, ...]:
+    curves = CURVES["information"]
+    return (*_same_cues(), *_other_cues(), *(_fall(curve, name) for curve in curves for name in curve.objectives))
 
 
 def _shortcuts() -> tuple[Statement, ...]:
     fixed, anywhere, noise = "pixel+class", "pixel+random", "rand+random"
+    order = "On real images the largest values are ordered HLM ≥ SLM ≥ FuLA"
+    control = "The control is within 2 of 0 at every point, on both arms, for every objective"
     return (
-        Statement(
-            fixed, "HLM on real images reaches 50", reaches(fixed, 50, ["real"], ["hlm"]), "about 90, middle points"
-        ),
-        Statement(
-            fixed, "SLM on real images reaches 50", reaches(fixed, 50, ["real"], ["slm"]), "about 82, middle points"
-        ),
-        Statement(
-            fixed,
-            "On real images the largest values are ordered HLM ≥ SLM ≥ FuLA",
-            ordered_peaks(fixed, "real", ["hlm", "slm", "fula"]),
-            "about 90, about 82, at most 25",
-        ),
-        Statement(
-            fixed,
-            "FuLA on real images is at most 25 at every point",
-            at_most(fixed, 25, ["real"], ["fula"]),
-            "at most 25",
-        ),
-        Statement(
-            anywhere,
-            "HLM or SLM on real images reaches 50",
-            reaches(anywhere, 50, ["real"], ["hlm", "slm"]),
-            "61, middle points",
-        ),
-        Statement(
-            anywhere,
-            "FuLA on real images is at most 7 at every point",
-            at_most(anywhere, 7, ["real"], ["fula"]),
-            "at most 7",
-        ),
+        _reaches(fixed, ["hlm"], "about 90, middle points"),
+        _reaches(fixed, ["slm"], "about 82, middle points"),
+        Statement(fixed, order, ordered_peaks(fixed, "real", ["hlm", "slm", "fula"]), "about 90, about 82, at most 25"),
+        _bounded(fixed, 25),
+        _reaches(anywhere, ["hlm", "slm"], "61, middle points"),
+        _bounded(anywhere, 7),
         *(each for setting in (fixed, anywhere) for each in _shortcuts_on_iris(setting)),
-        Statement(
-            noise,
-            "The control is within 2 of 0 at every point, on both arms, for every objective",
-            near_zero(noise, 2, BOTH, ALL),
-            "0 everywhere",
-        ),
+        Statement(noise, control, near_zero(noise, 2, BOTH, ALL), "0 everywhere"),
     )
+
+
+def _reaches(setting: str, objectives: Sequence[str], quoted: str) -> Statement:
+    names = " or ".join(map(objective_name, objectives))
+    return Statement(setting, f"{names} on real images reaches 50", reaches(setting, 50, ["real"], objectives), quoted)
+
+
+def _bounded(setting: str, bound: float) -> Statement:
+    text = f"FuLA on real images is at most {bound:g} at every point"
+    return Statement(setting, text, at_most(setting, bound, ["real"], ["fula"]), f"at most {bound:g}")
 
 
 def _shortcuts_on_iris(setting: str) -> tuple[Statement, ...]:
