@@ -1,7 +1,8 @@
-"""Scores that combine rows of the results table (METHOD §7, §8): excess agreement, rAuA, and their spread over runs.
+"""Scores that combine rows of the results table (METHOD §7, §8): excess agreement, rAuA, trend with r, spread over runs.
 
 Tables in, tables out: plain pandas on what :func:`raystitch.load_results` returns. Every score keeps the columns that name
-its rows, so that nothing is averaged unsaid; where rows could not be told apart, it is refused.
+its rows, so that nothing is averaged unsaid; where rows could not be told apart, it is refused. The residual of the IRIs
+stays with every score that comes from them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ POINT = ("front_point", "end_point")
 FIT = (*CURVE[:-1], *POINT)
 """Columns that name a fit."""
 
-_NO_FACTORS = ("unit", "front_module", "end_module", "agreement", "agreement_shuffled", "excess", "raua")
+RESIDUALS = ("iri_r_median", "iri_r_p90")
+"""Columns that say how identical the IRIs of a row are."""
+HALVING_FROM = 1.25
+"""How much larger another residual must be for a trend: levels closer than that differ by chance more than by r."""
+
+_NO_FACTORS = ("unit", "front_module", "end_module", "agreement", "agreement_shuffled", "excess", "raua", *RESIDUALS)
 
 
 def excess_agreement(results: pd.DataFrame, by: Sequence[str] = FIT) -> pd.DataFrame:
@@ -35,8 +41,9 @@ def excess_agreement(results: pd.DataFrame, by: Sequence[str] = FIT) -> pd.DataF
             left out.
 
     Returns:
-        One row per fit that has both evaluation sets: the columns ``by``, ``agreement`` (marked), ``agreement_shuffled``
-        and ``excess`` = their difference, −100 … 100: how much of the behaviour follows the marker.
+        One row per fit that has both evaluation sets: the columns ``by``, those of :data:`RESIDUALS` that the table has,
+        ``agreement`` (marked), ``agreement_shuffled`` and ``excess`` = their difference, −100 … 100: how much of the
+        behaviour follows the marker.
 
     Raises:
         InputError: two rows of one evaluation set have equal ``by``.
@@ -46,7 +53,8 @@ def excess_agreement(results: pd.DataFrame, by: Sequence[str] = FIT) -> pd.DataF
     marked, shuffled = (known[known["eval_set"] == name] for name in ("test", "shuffled"))
     for rows in (marked, shuffled):
         _require_distinct(rows, names)
-    both = marked[[*names, "agreement"]].merge(
+    kept = [name for name in _present(marked, RESIDUALS) if name not in names]
+    both = marked[[*names, *kept, "agreement"]].merge(
         shuffled[[*names, "agreement"]], on=names, suffixes=("", "_shuffled"), validate="one_to_one"
     )
     return both.assign(excess=both["agreement"] - both["agreement_shuffled"])
@@ -56,12 +64,13 @@ def raua(results: pd.DataFrame, by: Sequence[str] = CURVE) -> pd.DataFrame:
     """Mean of ``agreement`` over the interior points of each curve, in percent: rAuA where the evaluation set is attacked.
 
     Args:
-        results: the results table; its unstitched ends (objective ``none``) are no interior points and are left out.
+        results: the results table; rows without a stitch (objective ``none``) are no interior points and are left out.
         by: columns that name a curve; see :func:`excess_agreement`.
 
     Returns:
-        One row per curve: the columns ``by``, ``raua``, ``points`` (how many it is the mean of) and ``complete`` (whether
-        no other curve of the same sweep, setting, pair and evaluation set has more: a study may still be running).
+        One row per curve: the columns ``by``, ``raua``, ``points`` (how many it is the mean of), ``iri_r_largest`` (the
+        largest ``iri_r_median`` of these points, if the table has it) and ``complete`` (whether no other curve of the same
+        sweep, setting, pair and evaluation set has more points: a study may still be running).
 
     Raises:
         InputError: a curve has two rows at one front point, because a column is missing in ``by`` or because it is a
@@ -70,11 +79,70 @@ def raua(results: pd.DataFrame, by: Sequence[str] = CURVE) -> pd.DataFrame:
     names = _present(results, by)
     stitched = results[results["objective"] != "none"].dropna(subset=["agreement"])
     _require_distinct(stitched, [*names, "front_point"])
-    groups = stitched.groupby(names, dropna=False, sort=True)["agreement"]
-    table = groups.agg(raua="mean", points="size").reset_index()
+    scores = {"raua": ("agreement", "mean"), "points": ("agreement", "size")}
+    if "iri_r_median" in stitched:
+        scores["iri_r_largest"] = ("iri_r_median", "max")
+    table = stitched.groupby(names, dropna=False, sort=True).agg(**scores).reset_index()
     alike = _present(table, ("sweep", "setting", "front", "end", "eval_set"))
     most = table.groupby(alike, dropna=False)["points"].transform("max") if alike else table["points"].max()
     return table.assign(complete=table["points"] == most)
+
+
+def by_residual(
+    results: pd.DataFrame, value: str = "agreement", by: Sequence[str] = (*FIT, "eval_set")
+) -> pd.DataFrame:
+    """A score of each IRI run at each of its residual levels, best first, with its trend (METHOD §2).
+
+    Take the rows with ``smallest`` for what to quote: the value at the smallest r, with its trend. A mean over runs is then
+    ``over_runs(rows, value)``, and that of the trend ``over_runs(rows, "per_halving")``.
+
+    Args:
+        results: the results table, or what :func:`excess_agreement` makes of it; rows without IRIs, without the score or
+            without a residual are left out.
+        value: the column of the score, e.g. ``agreement``, ``excess``.
+        by: columns that name a row, ``iri_level`` among them; see :func:`excess_agreement`.
+
+    Returns:
+        One row per run and level, from the smallest ``iri_r_median`` of a run to its largest: the columns ``by``, the
+        residuals, the score, and
+
+        - ``change``: the score minus the same run's score at its largest r; NaN for a run with one level;
+        - ``per_halving``: the score minus that at the next r which is at least :data:`HALVING_FROM` times as large, divided by
+          the number of halvings between the two (log2 of the ratio of the residuals); NaN if there is none;
+        - ``smallest``: whether this is the smallest r of its run (at equal r, the level that is null).
+
+    Raises:
+        InputError: the table lacks the score, the arm or the residual, or two rows have equal ``by``.
+    """
+    for column in (value, "arm", "iri_r_median"):
+        if column not in results:
+            raise InputError("column", column, "the table has no such column")
+    names = _present(results, by)
+    rows = results[~results["arm"].isin(["real", "none"])].dropna(subset=["arm", value, "iri_r_median"])
+    _require_distinct(rows, names)
+    run = [name for name in names if name != "iri_level"]
+    best_first = [*run, "iri_r_median", *_present(rows, ["iri_level"])]
+    rows = rows.sort_values(best_first, na_position="first", kind="stable", ignore_index=True)
+    trends = np.full((len(rows), 3), np.nan)
+    r, scores = (rows[column].to_numpy(dtype=np.float64) for column in ("iri_r_median", value))
+    starts = np.flatnonzero(~rows.duplicated(run).to_numpy())
+    for places in np.split(np.arange(len(rows)), starts[1:]):
+        trends[places] = _trend(r[places], scores[places])
+    kept = [name for name in (*_present(rows, RESIDUALS), value) if name not in names]
+    columns = {"change": trends[:, 0], "per_halving": trends[:, 1], "smallest": trends[:, 2] == 1}
+    return rows[[*names, *kept]].assign(**columns)
+
+
+def _trend(r: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``change``, ``per_halving`` and ``smallest`` (levels, 3) of one run, whose residuals ascend."""
+    found = np.full((len(r), 3), np.nan)
+    found[:, 0] = scores - scores[-1] if len(r) > 1 else np.nan
+    found[:, 2] = np.arange(len(r)) == 0
+    for place in np.flatnonzero(r > 0):
+        larger = np.flatnonzero(r >= HALVING_FROM * r[place])
+        if len(larger):
+            found[place, 1] = (scores[place] - scores[larger[0]]) / np.log2(r[larger[0]] / r[place])
+    return found
 
 
 def over_runs(

@@ -29,6 +29,8 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
     """
     study = read_study(store, sweep)
     config, folder = study["config"], f"reports/{sweep}"
+    settings = config["settings"].values()  # each may have its own protocol and objectives
+    protocols = dict.fromkeys(own.get("protocol") or config["protocol"] for own in settings)
     done = present_units(store, study)
     sets = _read_sets(store, study, done)
     facts = StudyFacts(
@@ -36,14 +38,16 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
         title=config["title"],
         created=study["created"],
         version=study["version"],
-        protocol=_PROTOCOLS[config["protocol"]],
+        protocol="; ".join(_PROTOCOLS[name] for name in protocols),
         settings=list(config["settings"]),
-        objectives=config["objectives"],
+        objectives=[*config["objectives"], *(name for own in settings for name in own.get("objectives") or ())],
         iri_sets=[_iri_facts(record) for record in sets],
         failures=read_failures(store, study, done),
         gallery=_galleries(store, sets),
         fits_total=sum(unit["kind"] == "fit" for unit in study["units"]),
         storage=store.url,
+        published=config.get("published"),
+        notes=config.get("notes", ""),
     )
     write_report(load_table(store, sweep, on_damage), facts, lambda name, data: store.replace(f"{folder}/{name}", data))
     return f"{store.url}/{folder}/index.html"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raystitch.analysis import CURVE, FIT, POINT, excess_agreement, over_runs, raua
+from raystitch.analysis import CURVE, FIT, POINT, by_residual, excess_agreement, over_runs, raua
 from raystitch.errors import InputError
 from raystitch.results import NAMES
 
@@ -183,3 +183,102 @@ def test_empty_tables_stay_empty_and_unknown_columns_are_refused() -> None:
         over_runs(empty.drop(columns="front"), "agreement")
     with pytest.raises(InputError, match="level"):
         over_runs(empty, "agreement", level=95)
+
+
+def _iri(level: float | None, r: float, agreement: float, **other: Any) -> dict[str, Any]:
+    known = {"arm": "iri", "iri_level": level, "iri_r_median": r, "iri_r_p90": 2 * r}
+    return _row(other.pop("point", 1), agreement, **{**known, **other})
+
+
+def test_by_residual_gives_the_change_and_the_slope_per_halving_of_each_run() -> None:
+    table = pd.DataFrame(
+        [
+            _iri(0.4, 0.4, 80.0),
+            _iri(0.1, 0.1, 60.0),  # two halvings: −10 each
+            _iri(None, 0.05, 45.0),  # one more: −15
+            _iri(0.4, 0.4, 90.0, seed=2),
+            _iri(None, 0.2, 88.0, seed=2),
+            _row(1, 95.0),
+            _row(0, 100.0, objective="none", arm="none", iri_level=None),
+        ]
+    )
+    found = by_residual(table.sample(frac=1, random_state=0))
+    assert found["iri_r_median"].tolist() == [0.05, 0.1, 0.4, 0.2, 0.4]
+    assert found["agreement"].tolist() == [45.0, 60.0, 80.0, 88.0, 90.0]
+    assert found["change"].tolist() == [-35.0, -20.0, 0.0, -2.0, 0.0]
+    assert found["per_halving"].tolist() == pytest.approx([-15.0, -10.0, math.nan, -2.0, math.nan], nan_ok=True)
+    assert found["smallest"].tolist() == [True, False, False, True, False]
+    assert found["iri_r_p90"].tolist() == [0.1, 0.2, 0.8, 0.4, 0.8]
+    assert {"unit", "front_module"}.isdisjoint(found)
+
+
+def test_a_trend_looks_past_levels_that_differ_by_too_little() -> None:
+    rows = [_iri(0.4, 0.4, 80.0), _iri(0.2, 0.12, 50.0), _iri(0.1, 0.105, 70.0), _iri(None, 0.1, 60.0)]
+    found = by_residual(pd.DataFrame(rows))
+    # 0.105 and 0.12 are less than 1.25 × 0.1, so the next is 0.4: two halvings
+    assert found["per_halving"][0] == pytest.approx((60.0 - 80.0) / 2)
+    assert found["change"][0] == -20.0
+
+
+def test_at_equal_residuals_the_best_of_the_run_is_quoted_and_one_level_alone_has_no_trend() -> None:
+    same = by_residual(pd.DataFrame([_iri(0.1, 0.3, 50.0), _iri(0.4, 0.3, 52.0), _iri(None, 0.3, 51.0)]))
+    assert same[same["smallest"]]["agreement"].tolist() == [51.0]
+    assert same["per_halving"].isna().all()
+    alone = by_residual(pd.DataFrame([_iri(None, 0.0, 50.0), _iri(None, math.nan, 1.0, seed=2)]))
+    assert alone[["agreement", "smallest"]].to_numpy().tolist() == [[50.0, True]]
+    assert alone[["change", "per_halving"]].isna().all(axis=None)
+
+
+def test_trends_are_averaged_over_runs_by_the_same_means_as_all_scores() -> None:
+    rows = [
+        _iri(level, r, value + 2 * seed, seed=seed)
+        for seed in (1, 2)
+        for level, r, value in ((0.4, 0.4, 70.0), (None, 0.1, 50.0))
+    ]
+    trends = by_residual(pd.DataFrame(rows))
+    quoted = over_runs(trends[trends["smallest"]], "agreement")
+    assert quoted[["mean", "runs"]].to_numpy().tolist() == [[53.0, 2]]
+    assert over_runs(trends[trends["smallest"]], "per_halving")["mean"].tolist() == [-10.0]
+
+
+def test_excess_agreement_keeps_its_residual_and_so_has_a_trend_too() -> None:
+    rows = []
+    for level, r, marked in ((0.4, 0.4, 60.0), (None, 0.2, 50.0)):
+        rows += [_iri(level, r, marked), _iri(level, r, 40.0, eval_set="shuffled")]
+    found = excess_agreement(pd.DataFrame([*rows, _row(1, 90.0), _row(1, 10.0, eval_set="shuffled")]))
+    assert found.sort_values("excess")["excess"].tolist() == [10.0, 20.0, 80.0]
+    trends = by_residual(found, "excess")
+    assert trends[["iri_r_median", "excess"]].to_numpy().tolist() == [[0.2, 10.0], [0.4, 20.0]]
+    assert trends["per_halving"][0] == pytest.approx(-10.0)
+
+
+def test_raua_tells_residual_levels_apart_and_says_the_largest_residual() -> None:
+    rows = [
+        _iri(level, r * point, 90.0 - 10 * point - (level is None), point=point, eval_set="apgd_ce_dlr")
+        for level, r in ((0.4, 0.2), (None, 0.1))
+        for point in (1, 2)
+    ]
+    rows += [_row(point, 70.0, eval_set="apgd_ce_dlr") for point in (1, 2)]
+    found = raua(pd.DataFrame(rows)).set_index(["arm", "iri_level"])
+    assert found.index.tolist()[0] == ("iri", 0.4)
+    assert found["raua"].tolist() == [75.0, 74.0, 70.0]
+    assert found["iri_r_largest"].tolist() == pytest.approx([0.4, 0.2, math.nan], nan_ok=True)
+    assert found["complete"].all()
+    assert "iri_r_largest" not in raua(pd.DataFrame([_row(1, 90.0)]))
+
+
+def test_rows_of_representation_metrics_are_no_scores_of_stitches() -> None:
+    alike = _row(1, math.nan, objective="none", arm="none", eval_set="train", cka=0.5, iri_level=0.4, iri_r_median=0.4)
+    table = pd.DataFrame([_row(1, 90.0), _row(1, 80.0, eval_set="shuffled"), alike, {**alike, "iri_level": None}])
+    assert excess_agreement(table)["excess"].tolist() == [10.0]
+    assert raua(table)["points"].tolist() == [1, 1]
+    assert over_runs(table, "agreement")["runs"].tolist() == [1, 1]
+    assert over_runs(table, "cka")["mean"].tolist() == [0.5, 0.5]
+    assert by_residual(table).empty
+
+
+def test_by_residual_refuses_what_it_cannot_tell_apart() -> None:
+    with pytest.raises(InputError, match="they differ in note"):
+        by_residual(pd.DataFrame([_iri(None, 0.1, 50.0, note="a"), _iri(None, 0.1, 50.0, note="b")]))
+    with pytest.raises(InputError, match="column = 'iri_r_median': the table has no such column"):
+        by_residual(pd.DataFrame([_row(1, 90.0)]))

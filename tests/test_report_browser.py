@@ -59,10 +59,10 @@ def look(report: Path, tmp_path: Path, width: int, *options: str) -> dict[str, o
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    (folder / "figures").mkdir()
     frame = pd.concat([curves(["cross-bias"], (1, 2), (1,)), cross_map(3)])
 
     def out(name: str, content: bytes) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
 
     write_report(frame, facts(), out)

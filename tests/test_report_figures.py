@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from report_study import OBJECTIVES, cross_map, curves, ends, row
 
 from raystitch.report.figures import overview_figure, panel_figure
+from raystitch.report.frame import tidy
 from raystitch.report.look import ARM_COLOURS, figure_look
-from raystitch.report.panels import Panel, make_panels, tidy
+from raystitch.report.panels import Panel, make_panels
 from raystitch.report.render import inline_svg, to_png, to_svg
 
 
@@ -115,7 +116,7 @@ def test_maps_show_every_pair_and_the_residuals_below() -> None:
 
 def test_different_end_points_are_named_on_the_axis() -> None:
     axes = draw([row("s", "a/1", i, "slm", "real", 90.0, end_point=j) for i, j in ((1, 1), (2, 4))]).axes
-    assert [label.get_text() for label in axes[0].get_xticklabels()] == ["0\nend", "1", "2\n→ 4"]
+    assert [label.get_text() for label in axes[0].get_xticklabels()] == ["0\n\nend", "1\n1", "2\n4"]
 
 
 def test_overview_has_a_panel_per_setting_each_with_its_strip() -> None:

@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 from report_study import curves, ends, row
 
-from raystitch.report.panels import Panel, in_order, make_panels, tidy, with_excess
-from raystitch.report.statistics import curve, gap_rows, grid, residuals, unstitched
-from raystitch.report.tables import gap_table, percent, residual, signed
+from raystitch.report.frame import in_order, tidy, with_excess
+from raystitch.report.gaps import Gap, Interval, gap_rows
+from raystitch.report.panels import Panel, make_panels
+from raystitch.report.statistics import curve, grid, residuals, unstitched
+from raystitch.report.tables import gap_table, percent, raua_table, residual, signed
 
 
 def panels(rows: list[dict[str, object]]) -> list[Panel]:
@@ -50,15 +52,15 @@ def test_gaps_are_those_of_runs_that_both_arms_have() -> None:
     )
     (line,) = gap_rows(panel, ["slm"])
     gap = line.gaps[0]
-    assert (gap.real, gap.iri, gap.gap, gap.low, gap.high, gap.pairs) == (94.0, 65.0, 29.0, 23.0, 35.0, 2)
+    assert (gap.means, gap.pairs) == ({"real": 94.0, "iri": 65.0}, 2)
+    assert gap.gaps == {"iri": Interval(29.0, 23.0, 35.0)}  # of two runs drawn, both are the same one half of the time
     assert (line.front_point, line.end_point, line.r_median, line.r_p90) == (2, 2, 0.1, 0.2)
 
 
 def test_without_pairs_each_arm_stands_for_itself_and_there_is_no_gap() -> None:
     panel = only_panel([row("s", "a/1", 2, "dm", "real", 95.0), row("s", "a/2", 2, "dm", "iri", 60.0, **r(0.3))])
     (line,) = gap_rows(panel, ["dm", "slm"])
-    assert (line.gaps[0].real, line.gaps[0].iri, line.gaps[0].gap, line.gaps[0].pairs) == (95.0, 60.0, None, 0)
-    assert (line.gaps[1].real, line.gaps[1].iri, line.gaps[1].gap) == (None, None, None)
+    assert line.gaps == (Gap({"real": 95.0, "iri": 60.0}), Gap())
 
 
 def test_a_point_with_real_images_only_has_no_residual() -> None:
@@ -101,7 +103,11 @@ def test_a_map_has_end_points_as_rows_and_gaps_where_nothing_is_done() -> None:
 def test_paired_points_of_nets_with_different_depth_are_a_curve() -> None:
     panel = only_panel([row("s", "a/1", i, "slm", "real", 90.0, end_point=j) for i, j in ((1, 1), (2, 4), (3, 6))])
     assert not panel.is_map
-    assert [line["point"] for line in gap_table(gap_rows(panel, ["slm"]))["lines"]] == ["1", "2 → 4", "3 → 6"]
+    assert [line["point"] for line in gap_table(gap_rows(panel, ["slm"]), panel.arms)["lines"]] == [
+        "1",
+        "2 → 4",
+        "3 → 6",
+    ]
 
 
 def test_what_must_not_be_averaged_becomes_panels_named_by_what_differs() -> None:
@@ -187,3 +193,105 @@ def test_percent(value: float | None, shown: str) -> None:
 )
 def test_residual(value: float | None, shown: str) -> None:
     assert residual(value) == shown
+
+
+def test_stitches_inputs_test_data_and_attacks_are_panels_of_their_own() -> None:
+    attacked = {"eval_set": "apgd_ce_dlr", "eps": 8 / 255}
+    rows = [
+        row("s", "a/1", 1, "slm", "real", 90.0, inputs="clean", stitch="affine"),
+        row("s", "a/1", 1, "slm", "real", 50.0, inputs="clean", stitch="affine", **attacked),
+        row("s", "a/1", 1, "slm", "real", 60.0, inputs="adversarial", stitch="affine", **attacked),
+        row(
+            "t",
+            "a/1",
+            1,
+            "slm",
+            "real",
+            60.0,
+            stitch="mlp:8",
+            eval_set="autoattack",
+            eps=0.5 / 255,
+            test_dataset="c100",
+        ),
+        row(
+            "t",
+            "a/1",
+            1,
+            "slm",
+            "real",
+            60.0,
+            stitch="affine",
+            eval_set="autoattack",
+            eps=0.5 / 255,
+            test_dataset="c10",
+        ),
+    ]
+    found = panels(rows)
+    assert [(panel.label.replace("\u00a0", " "), panel.slug) for panel in found] == [
+        ("s · trained on clean images · test", "s.clean"),
+        ("s · trained on adversarial images · attacked: APGD, ε 8/255", "s.adversarial.apgd_ce_dlr"),
+        ("s · trained on clean images · attacked: APGD, ε 8/255", "s.clean.apgd_ce_dlr"),
+        ("t · tested on c10 · stitch affine · attacked: AutoAttack, ε 0.5/255", "t.c10.affine"),
+        ("t · tested on c100 · stitch mlp:8 · attacked: AutoAttack, ε 0.5/255", "t.c100.mlp-8"),
+    ]
+    assert [len(panel.rows) for panel in found] == [1, 1, 1, 1, 1]
+
+
+def test_unstitched_rows_know_no_stitch_and_no_inputs_but_their_attack() -> None:
+    rows = [
+        row("s", "a/1", 1, "slm", "real", 50.0, inputs=inputs, stitch="affine", eval_set=name, eps=eps)
+        for inputs in ("clean", "adversarial")
+        for name, eps in (("test", None), ("apgd_ce_dlr", 8 / 255))
+    ]
+    alone = {"inputs": "none", "stitch": "none"}
+    rows += ends("s", "a/1", 1, 95.0, **alone)
+    rows += [
+        {**each, "agreement": 40.0, "eval_set": "apgd_ce_dlr", "eps": 8 / 255}
+        for each in ends("s", "a/1", 1, 0.0, **alone)
+    ]
+    found = {(panel.key["inputs"], panel.eval_set): unstitched(panel)["mean"].to_dict() for panel in panels(rows)}
+    clean, attacked = {0: 100.0, 2: 95.0}, {0: 40.0, 2: 40.0}
+    assert found == {
+        (inputs, name): ends_of
+        for inputs in ("clean", "adversarial")
+        for name, ends_of in (("test", clean), ("apgd_ce_dlr", attacked))
+    }
+
+
+def test_every_arm_but_real_needs_its_residual_and_has_its_own_gap() -> None:
+    rows = [row("s", "a/1", 1, "slm", "real", value, seed=seed) for seed, value in ((1, 95.0), (2, 93.0))]
+    rows += [row("s", "a/1", 1, "slm", "iri", value, seed=seed, **r(0.1)) for seed, value in ((1, 60.0), (2, 70.0))]
+    rows += [row("s", "a/1", 1, "slm", "iri_front", 75.0, seed=1, **r(0.1))]
+    panel = only_panel(rows)
+    assert panel.arms == ["real", "iri", "iri_front"]
+    assert panel.iri_arms == ["iri", "iri_front"]
+    (line,) = gap_rows(panel, ["slm"])
+    # seed 2 has no run of the front alone, so that all values are those of seed 1
+    assert line.gaps[0] == Gap(
+        {"real": 95.0, "iri": 60.0, "iri_front": 75.0}, {"iri": Interval(35.0), "iri_front": Interval(20.0)}, 1
+    )
+    (cells,) = gap_table([line], panel.arms)["lines"][0]["cells"]
+    assert cells["values"] == [
+        {"mean": "95.0", "gap": ""},
+        {"mean": "60.0", "gap": ""},
+        {"mean": "75.0", "gap": "gap +20.0"},
+    ]
+    assert (cells["gap"], cells["spread"]) == ("+35.0", "")
+    single = only_panel([row("s", "a/1", 1, "slm", "iri_end", 75.0)])
+    assert residuals(single)["median"].isna().tolist() == [True]
+
+
+def test_raua_is_the_mean_over_points_per_arm_and_objective_with_its_largest_residual() -> None:
+    attacked = {"eval_set": "apgd_ce_dlr", "eps": 8 / 255}
+    rows = [
+        row("s", front, point, "slm", "iri", value, **r(0.1 * point), **attacked, iri_level=level)
+        for front, values in (("a/1", (60.0, 20.0)), ("a/2", (50.0, 10.0)))
+        for point, value, level in zip((1, 2), values, (None, 0.2), strict=True)
+    ]
+    rows += [row("s", "a/1", 1, "slm", "real", 80.0, **attacked), *ends("s", "a/1", 2, 0.0, **attacked)]
+    (panel,) = panels(rows)
+    real, iri = raua_table(panel, ["slm", "dm"])
+    assert (real["mean"], real["interval"], real["runs"], real["points"], real["r"]) == ("80.0", "", "1", "1 of 2", "–")
+    # 40 and 30: of two pairs drawn, both are the same one half of the time
+    assert (iri["mean"], iri["interval"], iri["runs"], iri["points"]) == ("35.0", "30.0 … 40.0", "2", "2")
+    assert iri["r"] == "0.200"

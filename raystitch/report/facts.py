@@ -50,7 +50,9 @@ class StudyFacts:
 
     ``protocol`` is a text for readers. ``settings`` and ``objectives`` give the order in which they are shown; those
     found only in the results follow. ``failures`` are one mapping per failed unit, shown key by key. ``fits_total`` is
-    how many fits are planned, where known; ``storage`` is the URI quoted in the loading example.
+    how many fits are planned, where known; ``storage`` is the URI quoted in the loading example. ``published`` names the
+    study of the paper that the curves are shown beside (information, shortcuts, robustness); ``notes`` is text for readers,
+    blank lines part its paragraphs.
     """
 
     name: str
@@ -65,3 +67,5 @@ class StudyFacts:
     gallery: Sequence[GalleryEntry] = field(default=())
     fits_total: int | None = None
     storage: str = "./runs"
+    published: str | None = None
+    notes: str = ""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from raystitch.report.axes import agreement_label, draw_curves, draw_map, draw_residuals, label_points
-from raystitch.report.look import ARM_COLOURS, ARM_NAMES, INK, MUTED, PAPER, line_style, objective_name
-from raystitch.report.panels import Panel, in_order
+from raystitch.report.frame import in_order
+from raystitch.report.look import ARM_NAMES, ARMS, objective_name
+from raystitch.report.panels import Panel
+from raystitch.report.parts import (
+    TITLE,
+    arm_handles,
+    legend,
+    objective_handles,
+    tell_ids_apart,
+    unstitched_handle,
+    wrapped,
+)
 
-TITLE = "title"
-"""Id of the title in an SVG; a page that has the name as its heading hides it."""
 _OVERVIEW_COLUMNS = 3
 
 
@@ -37,49 +41,48 @@ def overview_figure(panels: Sequence[Panel], objectives: Sequence[str]) -> Figur
     found = in_order((name for panel in panels for name in panel.rows["objective"]), objectives)
     for cell, panel in zip(cells, panels, strict=False):
         _overview_cell(cell, panel, found)
-    arms = in_order((arm for panel in panels for arm in panel.arms), ("real", "iri"))
+    arms = in_order((arm for panel in panels for arm in panel.arms), ARMS)
     _legend(figure, arms, found)
     return figure
 
 
 def _overview_cell(cell: SubFigure, panel: Panel, objectives: Sequence[str]) -> None:
-    title = _wrapped(panel.label, 42)
+    title = wrapped(panel.label, 42)
     if panel.is_map:
         rows = panel.rows[panel.rows["front_point"] == panel.rows["end_point"]]
         title += "\n(equal points of the map)"
         panel = replace(panel, rows=rows)
     if len(panel.rows):
         _curves_and_strip(cell, panel, objectives).set_title(title, fontsize=8.5)
-        _tell_ids_apart(cell, panel.slug)
+        tell_ids_apart(cell, panel.slug)
     else:
         cell.suptitle(f"{title}: none done", fontsize=8.5)
 
 
 def _curves_figure(panel: Panel, objectives: Sequence[str]) -> Figure:
-    strip = "iri" in panel.arms
+    strip = bool(panel.iri_arms)
     figure = Figure(figsize=(8.4, 5.6 if strip else 4.5), layout="constrained")
     upper = _curves_and_strip(figure, panel, objectives)
-    upper.set_title(_wrapped(panel.label), gid=TITLE)
+    upper.set_title(wrapped(panel.label), gid=TITLE)
     _legend(figure, panel.arms, objectives)
     return figure
 
 
 def _curves_and_strip(figure: Figure | SubFigure, panel: Panel, objectives: Sequence[str]) -> Axes:
     """Curves above, residuals of their IRIs below (only if there are IRI runs); returns the upper axes."""
-    if "iri" not in panel.arms:
+    if not panel.iri_arms:
         upper = lower = figure.subplots()
     else:
         upper, lower = figure.subplots(2, sharex=True, height_ratios=[4, 1])
         draw_residuals(lower, panel)
     draw_curves(upper, panel, objectives)
     label_points(lower, panel)
-    lower.set_xlabel("stitch point of the front model")
     return upper
 
 
 def _map_figure(panel: Panel, objectives: Sequence[str]) -> Figure:
     """A map per objective (columns) and arm (rows), with the residual of every front point below the IRI maps."""
-    rows = [row for arm in panel.arms for row in ([arm, "r"] if arm == "iri" else [arm])]
+    rows = [*panel.arms, "r"] if panel.iri_arms else panel.arms
     heights = [1.0 if row == "r" else 3.6 for row in rows]
     figure = Figure(figsize=(1.2 + 3.1 * len(objectives), 0.9 + 0.85 * sum(heights)), layout="constrained")
     axes = figure.subplots(len(rows), len(objectives), squeeze=False, height_ratios=heights)
@@ -93,7 +96,7 @@ def _map_figure(panel: Panel, objectives: Sequence[str]) -> Figure:
             axes[line, column].set_xlabel("front point")
         axes[line, 0].set_ylabel("residual r" if row == "r" else "end point")
     figure.colorbar(mesh, ax=axes.ravel().tolist(), label=agreement_label(panel), shrink=0.6, aspect=40)
-    figure.suptitle(_wrapped(panel.label), x=0.01, ha="left", gid=TITLE)
+    figure.suptitle(wrapped(panel.label), x=0.01, ha="left", gid=TITLE)
     return figure
 
 
@@ -104,25 +107,8 @@ def _strip_below_map(ax: Axes, panel: Panel, objective: str) -> None:
     ax.set_xlim(-0.5, len(places) - 0.5)
     ax.set_xticks(list(places.values()), list(map(str, places)))
     ax.set_ylabel("")
-    _tell_ids_apart(ax, objective)
-
-
-def _tell_ids_apart(parent: Artist, prefix: str) -> None:
-    """Ids of drawn things are unique within a figure."""
-    for artist in parent.findobj(lambda each: bool(each.get_gid())):
-        artist.set_gid(f"{prefix}-{artist.get_gid()}")
-
-
-def _wrapped(label: str, width: int = 100) -> str:
-    """At most three lines."""
-    return "\n".join(textwrap.wrap(label, width)[:3])
+    tell_ids_apart(ax, objective)
 
 
 def _legend(figure: Figure, arms: Sequence[str], objectives: Sequence[str]) -> None:
-    handles: list[Artist] = [Patch(color=ARM_COLOURS.get(arm, MUTED), label=ARM_NAMES.get(arm, arm)) for arm in arms]
-    for name in objectives:
-        style = line_style(name, objectives)
-        handles.append(Line2D([], [], color=INK, markerfacecolor=PAPER, label=objective_name(name), **style))
-    handles.append(Line2D([], [], color=INK, marker="h", linestyle="", markersize=6, label="unstitched"))
-    columns = min(len(handles), max(2, int(figure.get_figwidth() / 0.95)))  # an entry needs up to 0.95 inches
-    figure.legend(handles=handles, loc="outside upper left", ncols=columns, handlelength=3.2, columnspacing=1.4)
+    legend(figure, [*arm_handles(arms), *objective_handles(objectives), unstitched_handle()])

@@ -1,7 +1,7 @@
-"""How figures look: colours, markers and the matplotlib settings that keep files the same from run to run.
+"""How figures look: names, colours, markers and the matplotlib settings that keep files the same from run to run.
 
-Arms are told apart by colour (blue and vermilion of Okabe & Ito 2008, safe for colour-blind readers) and by filled or
-open markers; objectives by line style and marker shape.
+Arms are told apart by colour (of Okabe & Ito 2008, safe for colour-blind readers) and by the filling of markers: full on
+real images, open on IRIs, half where only one net sees the IRI; objectives by line style and marker shape.
 """
 
 from __future__ import annotations
@@ -14,8 +14,18 @@ from typing import Any
 import matplotlib as mpl
 
 INK, MUTED, RULE, PAPER = "#23262b", "#6a6f78", "#e2e4e8", "#fffffe"
-ARM_COLOURS = {"real": "#0072b2", "iri": "#d55e00"}
-ARM_NAMES = {"real": "real images", "iri": "IRIs"}
+ARMS = ("real", "iri", "iri_front", "iri_end")
+ARM_COLOURS = {"real": "#0072b2", "iri": "#d55e00", "iri_front": "#009e73", "iri_end": "#aa4499"}
+ARM_NAMES = {
+    "real": "real images",
+    "iri": "IRIs",
+    "iri_front": "IRIs to the front only",
+    "iri_end": "IRIs to the end only",
+}
+ARM_HEADS = {"real": "real", "iri": "IRI", "iri_front": "front only", "iri_end": "end only"}
+"""Names for the heads of tables."""
+_FILLS = {"real": "full", "iri": "none", "iri_front": "left", "iri_end": "right"}
+_EVALUATION_NAMES = {"apgd_ce_dlr": "attacked: APGD", "autoattack": "attacked: AutoAttack"}
 OBJECTIVE_NAMES = {"hlm": "HLM", "slm": "SLM", "dm": "DM", "fula": "FuLA", "dm_exact": "DM exact"}
 _STYLES = {"hlm": ("^", ":"), "slm": ("o", "-"), "dm": ("s", "-."), "fula": ("D", "--")}
 _OTHER_MARKERS = ("v", "P", "X", "<", ">", "p", "*", "d")
@@ -26,8 +36,7 @@ CSS_COLOURS = {
     MUTED: "var(--muted)",
     RULE: "var(--rule)",
     PAPER: "var(--paper)",
-    ARM_COLOURS["real"]: "var(--real)",
-    ARM_COLOURS["iri"]: "var(--iri)",
+    **{colour: f"var(--{arm.replace('_', '-')})" for arm, colour in ARM_COLOURS.items()},
 }
 """What stands for each colour inside the page, so that figures follow its light or dark theme."""
 
@@ -74,6 +83,25 @@ def figure_look() -> Iterator[None]:
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)
         yield
+
+
+def evaluation_name(eval_set: str, radius: str = "none") -> str:
+    """An evaluation set for readers: ``attacked: APGD, ε 8/255``."""
+    return _EVALUATION_NAMES.get(eval_set, eval_set) + (f", ε\u00a0{radius}" if radius != "none" else "")
+
+
+def arm_style(arm: str) -> dict[str, Any]:
+    """Colour and filling of an arm's markers."""
+    colour, fill = ARM_COLOURS.get(arm, MUTED), _FILLS.get(arm, "none")
+    half = fill in ("left", "right")
+    face = PAPER if fill == "none" else colour
+    return {
+        "color": colour,
+        "fillstyle": fill if half else "full",
+        "markerfacecolor": face,
+        "markerfacecoloralt": PAPER,
+        "markeredgecolor": colour,
+    }
 
 
 def objective_name(objective: str) -> str:

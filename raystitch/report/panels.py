@@ -1,37 +1,67 @@
-"""From the results table to panels: the rows that may be averaged into one set of curves.
+"""From tidy rows to panels: the rows that may be averaged into one set of curves.
 
-Runs are averaged only over seeds of the same front and end model. Different models, datasets, protocols or evaluation
-sets of one setting become panels of their own, named by what tells them apart.
+Runs are averaged only over seeds of the same front and end model. Different models, datasets, protocols, stitches, training
+inputs or evaluation sets of one setting become panels of their own, named by what tells them apart. Of the residual levels
+of a pair's IRIs, curves show the best one alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-TEXT = ("unit", "setting", "dataset", "front", "end", "front_module", "end_module", "objective", "arm", "protocol")
-NUMBERS = ("front_point", "end_point", "seed", "n_eval", "agreement", "iri_r_median", "iri_r_p90")
-KEY = ("setting", "front_model", "end_model", "dataset", "protocol", "eval_set")
-RUN = ("front", "end", "seed")
-EVAL_SETS = ("test", "shuffled", "clean", "excess")
-ARMS = ("real", "iri")
-NO_VALUE = "none"
+from raystitch.report.frame import NO_VALUE, in_order, smallest_residual
+from raystitch.report.look import ARMS, evaluation_name
+
+KEY = (
+    "setting", "front_model", "end_model", "dataset", "test_dataset", "protocol", "stitch", "inputs", "eval_set", "radius",
+)  # fmt: skip
+EVAL_SETS = ("test", "shuffled", "clean", "excess", "apgd_ce_dlr", "autoattack")
+ATTACKED = ("apgd_ce_dlr", "autoattack")
+_WORDED = {
+    "dataset": "{}",
+    "test_dataset": "tested on {}",
+    "protocol": "{}",
+    "stitch": "stitch {}",
+    "inputs": "trained on {} images",
+}
+"""How the part of a key is said in a label."""
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One set of curves. ``rows`` are its stitched runs, ``ends`` the unstitched end (point 0) and front (n+1)."""
+    """One set of curves.
+
+    Attributes:
+        apart: what tells the panel from others of its setting and evaluation set, for readers; empty if there are none.
+        key: the values of :data:`KEY`.
+        rows: its stitched runs, those on IRIs at the smallest residual of their pair.
+        levels: all its runs on IRIs, at every residual level.
+        ends: the unstitched end (point 0) and front (n+1).
+    """
 
     setting: str
     label: str
     slug: str
-    eval_set: str
+    apart: tuple[str, ...]
+    key: dict[str, str]
     rows: pd.DataFrame
+    levels: pd.DataFrame
     ends: pd.DataFrame
+
+    @property
+    def eval_set(self) -> str:
+        """The evaluation set, or ``excess``."""
+        return self.key["eval_set"]
+
+    @property
+    def attacked(self) -> bool:
+        """Whether the evaluation images are adversarial."""
+        return self.eval_set in ATTACKED
 
     @property
     def arms(self) -> list[str]:
@@ -39,83 +69,65 @@ class Panel:
         return in_order(self.rows["arm"], ARMS)
 
     @property
+    def iri_arms(self) -> list[str]:
+        """Those of them that were trained on IRIs: all but ``real``."""
+        return [arm for arm in self.arms if arm != "real"]
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether its IRIs come at more than one residual level of which r is known."""
+        known = self.levels[self.levels["iri_r_median"] > 0]
+        return bool(known["iri_level"].nunique(dropna=False) > 1)
+
+    @property
     def is_map(self) -> bool:
         """Whether some front point is stitched to several end points, so that a curve cannot show the panel."""
         return bool(self.rows.groupby("front_point")["end_point"].nunique().max() > 1)
 
-
-def tidy(results: pd.DataFrame) -> pd.DataFrame:
-    """The columns a report uses, with fixed types: text (missing → ``"none"``), integer points, float values.
-
-    Rows without an agreement or a front point are left out; columns that are missing count as empty. The rows are
-    sorted, so that a report does not depend on the order in which they were written.
-    """
-    frame = results.reindex(columns=[*TEXT, "eval_set", *NUMBERS])
-    for column in (*TEXT, "eval_set"):
-        frame[column] = [NO_VALUE if pd.isna(value) else _printable(str(value)) for value in frame[column]]
-    for column in NUMBERS:
-        frame[column] = pd.to_numeric(frame[column], errors="coerce").astype("float64")
-    frame = frame.dropna(subset=["agreement", "front_point"]).sort_values(
-        [*TEXT, "eval_set", *NUMBERS], ignore_index=True
-    )
-    frame["end_point"] = frame["end_point"].fillna(frame["front_point"]).astype(int)
-    frame["front_point"] = frame["front_point"].astype(int)
-    frame["seed"] = frame["seed"].fillna(-1).astype(int)
-    for side in ("front", "end"):
-        frame[f"{side}_model"] = [name.partition("/")[0] for name in frame[side]]
-    return frame
-
-
-def _printable(text: str) -> str:
-    """Control characters have no place in SVG."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def in_order(found: Iterable[str], order: Sequence[str]) -> list[str]:
-    """The distinct found names: first those of ``order``, in that order, then the others alphabetically."""
-    names = set(found)
-    return [name for name in dict.fromkeys(order) if name in names] + sorted(names - set(order))
-
-
-def with_excess(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add rows ``eval_set`` = ``excess``: agreement on marked minus on shuffled-marker test images (METHOD §8)."""
-    same = ["setting", "dataset", "front", "end", "front_point", "end_point", "objective", "arm", "protocol", "seed"]
-    marked, shuffled = (frame[frame["eval_set"] == name] for name in ("test", "shuffled"))
-    other = shuffled[[*same, "agreement"]].drop_duplicates(same)
-    excess = marked.merge(other, on=same, suffixes=("", "_shuffled"))
-    excess["agreement"] -= excess.pop("agreement_shuffled")
-    excess["eval_set"] = "excess"
-    return pd.concat([frame, excess], ignore_index=True) if len(excess) else frame
+    @property
+    def depth(self) -> int:
+        """Number of stitch points of the front; where that is not known yet, its last point that is stitched."""
+        alone = self.ends[self.ends["front_point"] > 0]["front_point"]
+        return int(alone.max()) - 1 if len(alone) else int(self.rows["front_point"].max())
 
 
 def make_panels(frame: pd.DataFrame, settings: Sequence[str]) -> list[Panel]:
     """Split a tidy frame into panels: by setting (in the given order), then by whatever must not be averaged."""
     stitched = frame[frame["objective"] != NO_VALUE]
     unstitched = frame[frame["objective"] == NO_VALUE]
-    used = {"overview"}
+    used = {"overview", "published"}
     panels = []
     for setting in in_order(stitched["setting"], settings):
         own = stitched[stitched["setting"] == setting]
-        keys = own[list(KEY)].drop_duplicates().to_dict("records")
+        keys = [{str(k): str(v) for k, v in key.items()} for key in own[list(KEY)].drop_duplicates().to_dict("records")]
         eval_sets = in_order(own["eval_set"], EVAL_SETS)
-        for key in sorted(keys, key=lambda k: (eval_sets.index(k["eval_set"]), *map(str, k.values()))):
-            parts = _told_apart_by({str(k): str(v) for k, v in key.items()}, own)
-            short = [part for part in parts if part != eval_sets[0]]
-            slug = _unique(".".join(map(_slug, [setting, *short])), used)
-            rows = _select(own, key, wildcard=False)
-            label = " · ".join([setting, *parts])
-            panels.append(Panel(setting, label, slug, str(key["eval_set"]), rows, _select(unstitched, key, True)))
+        for key in sorted(keys, key=lambda k: (eval_sets.index(k["eval_set"]), *k.values())):
+            ends = _select(unstitched, key, wildcard=True)
+            panels.append(_panel(_select(own, key, wildcard=False), ends, key, own, eval_sets[0], used))
     return panels
 
 
-def _told_apart_by(key: dict[str, str], own: pd.DataFrame) -> list[str]:
-    """The parts of a panel's key that differ within its setting."""
+def _panel(
+    rows: pd.DataFrame, ends: pd.DataFrame, key: dict[str, str], own: pd.DataFrame, first_set: str, used: set[str]
+) -> Panel:
     varies = {column for column in KEY if own[column].nunique() > 1}
-    parts = [f"{key['front_model']} → {key['end_model']}"] if varies & {"front_model", "end_model"} else []
-    return parts + [key[column] for column in ("dataset", "protocol", "eval_set") if column in varies]
+    pair = f"{key['front_model']} → {key['end_model']}"
+    parts = [(pair, pair)] if varies & {"front_model", "end_model"} else []
+    parts += [(word.format(key[column]), key[column]) for column, word in _WORDED.items() if column in varies]
+    apart = tuple(label for label, _ in parts)
+    evaluation = evaluation_name(key["eval_set"], key["radius"])
+    named = [evaluation] if "eval_set" in varies or key["eval_set"] in ATTACKED else []
+    file_parts = [raw for _, raw in parts] + [key["eval_set"]] * (key["eval_set"] != first_set)
+    file_parts += [key["radius"]] * (
+        "radius" in varies and own[own["eval_set"] == key["eval_set"]]["radius"].nunique() > 1
+    )
+    slug = unique(".".join(map(slug_of, [key["setting"], *file_parts])), used)
+    iri = rows[rows["arm"] != "real"]
+    shown = pd.concat([rows[rows["arm"] == "real"], smallest_residual(iri)]).sort_index()
+    return Panel(key["setting"], " · ".join([key["setting"], *apart, *named]), slug, apart, key, shown, iri, ends)
 
 
-def _select(frame: pd.DataFrame, key: dict[Any, Any], wildcard: bool) -> pd.DataFrame:
+def _select(frame: pd.DataFrame, key: dict[str, Any], wildcard: bool) -> pd.DataFrame:
     """The rows of a key; unstitched rows may leave parts of it open (``none`` matches everything)."""
     keep = pd.Series(True, index=frame.index)
     for column, value in key.items():
@@ -123,11 +135,12 @@ def _select(frame: pd.DataFrame, key: dict[Any, Any], wildcard: bool) -> pd.Data
     return frame[keep]
 
 
-def _slug(text: str) -> str:
+def slug_of(text: str) -> str:
+    """Text as part of a file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-") or "setting"
 
 
-def _unique(slug: str, used: set[str]) -> str:
+def unique(slug: str, used: set[str]) -> str:
     """Names differ even where letter case is ignored, since they become file names."""
     name, count = slug, 1
     while name.lower() in used:

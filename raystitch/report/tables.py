@@ -11,10 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from raystitch.analysis import over_runs, raua
 from raystitch.report.facts import GalleryEntry, IriFacts, StudyFacts
-from raystitch.report.panels import NO_VALUE, Panel
+from raystitch.report.frame import NO_VALUE
+from raystitch.report.gaps import Gap, GapRow, Interval
+from raystitch.report.look import objective_name
+from raystitch.report.panels import Panel
 from raystitch.report.render import image_uri
-from raystitch.report.statistics import Gap, GapRow
 
 NOTHING = "–"
 
@@ -37,35 +40,76 @@ def residual(value: float | None) -> str:
     return f"{value:.3f}" if value >= 0.01 or value == 0 else f"{value:.1e}" if value < 1e-4 else f"{value:.4f}"
 
 
-def gap_cells(gap: Gap, most_pairs: int) -> dict[str, Any]:
-    """The three cells of one objective: real, iri, gap; with the range of the gap where several pairs have one."""
-    spread = f"{signed(gap.low)} … {signed(gap.high)}" if gap.pairs > 1 else ""
-    incomplete = f"{gap.pairs} of {most_pairs} pairs" if gap.pairs < most_pairs else ""
+def interval(found: Interval | None) -> str:
+    """``+23.0 … +35.0``; nothing for one run."""
+    return "" if found is None or found.low is None else f"{signed(found.low)} … {signed(found.high)}"
+
+
+def gap_cells(gap: Gap, arms: Sequence[str], most_pairs: int) -> dict[str, Any]:
+    """The cells of one objective: a value per arm, below that of a single-sided arm its own gap; and the gap of IRIs."""
+    incomplete = f"{gap.pairs} of {most_pairs} pairs" if gap.pairs < most_pairs and gap.means else ""
+    beside = {arm: f"gap {signed(own.mean)}" for arm, own in gap.gaps.items() if arm != "iri"}
+    main = gap.gaps.get("iri")
     return {
-        "real": percent(gap.real),
-        "iri": percent(gap.iri),
-        "gap": signed(gap.gap),
-        "spread": spread,
-        "incomplete": incomplete if gap.real is not None or gap.iri is not None else "",
+        "values": [{"mean": percent(gap.means.get(arm)), "gap": beside.get(arm, "")} for arm in arms],
+        "gap": signed(None if main is None else main.mean),
+        "spread": interval(main),
+        "incomplete": incomplete,
     }
 
 
-def gap_table(rows: Sequence[GapRow]) -> dict[str, Any]:
+def gap_table(rows: Sequence[GapRow], arms: Sequence[str]) -> dict[str, Any]:
     """Lines of the gap table and how many pairs (front, end, seed) its cells have."""
     most = max((gap.pairs for row in rows for gap in row.gaps), default=0)
     lines = [
         {
-            "point": f"{row.front_point}"
-            if row.front_point == row.end_point
-            else f"{row.front_point} → {row.end_point}",
+            "point": points(row.front_point, row.end_point),
             "module": row.module,
-            "cells": [gap_cells(gap, most) for gap in row.gaps],
+            "cells": [gap_cells(gap, arms, most) for gap in row.gaps],
             "r_median": residual(row.r_median),
             "r_p90": residual(row.r_p90),
         }
         for row in rows
     ]
     return {"lines": lines, "pairs": most}
+
+
+def points(front_point: int, end_point: int) -> str:
+    """``3``, or ``3 → 5`` where the end is cut elsewhere."""
+    return f"{front_point}" if front_point == end_point else f"{front_point} → {end_point}"
+
+
+def raua_table(panel: Panel, objectives: Sequence[str]) -> list[dict[str, Any]]:
+    """One line per arm and objective: rAuA over its runs, of how many points, and the largest r of its IRIs.
+
+    Empty for a map: a mean over all pairs of points would be another score.
+    """
+    if panel.is_map:
+        return []
+    curves = raua(panel.rows.drop(columns="iri_level"))  # which level is best may change from point to point
+    most = int(curves["points"].max())
+    lines = []
+    for arm in panel.arms:
+        for objective in objectives:
+            own = curves[(curves["arm"] == arm) & (curves["objective"] == objective)]
+            if len(own):
+                lines.append(_raua_line(own, arm, objective, most))
+    return lines
+
+
+def _raua_line(own: pd.DataFrame, arm: str, objective: str, most: int) -> dict[str, Any]:
+    found = over_runs(own, "raua", ["arm"]).iloc[0]
+    mean, low, high = (percent(float(found[name])) for name in ("mean", "low", "high"))
+    fewest = int(own["points"].min())
+    return {
+        "arm": arm,
+        "objective": objective_name(objective),
+        "mean": mean,
+        "interval": "" if len(own) < 2 else f"{low} … {high}",
+        "runs": str(len(own)),
+        "points": str(most) if fewest == most else f"{fewest} of {most}",
+        "r": residual(float(own["iri_r_largest"].max())),
+    }
 
 
 def iri_table(sets: Sequence[IriFacts]) -> list[dict[str, Any]]:
