@@ -19,7 +19,7 @@ from typing import cast
 import fsspec
 
 from raystitch import attacks, data, nets
-from raystitch.config import ATTACKS, EXACT, ModelConfig, StudyConfig, setting_pairs
+from raystitch.config import ATTACKS, EXACT, ModelConfig, StitchConfig, StudyConfig, setting_pairs
 from raystitch.errors import InputError, MissingError
 from raystitch.expected import assumed_digest, is_assumed, look_at_data, look_or_assume
 from raystitch.metrics.cka import LEAST_SAMPLES
@@ -235,10 +235,19 @@ def _check_stitches(config: StudyConfig, catalogue: Catalogue, front: str, end: 
     f, g = (cast("tuple[nets.Point, ...]", catalogue.models[name].points) for name in (front, end))
     grid = config.grid(setting)
     for i, j in pair_points(grid, len(f), len(g)):
-        try:
-            stitch = make_stitch(f[i - 1], g[j - 1], config=grid.fit.stitch)
-            if EXACT in grid.objectives:
-                check_exact(stitch, grid.fit.stitch.kind, moving=False)  # protocol and arms are checked with the config
-        except InputError as error:
+        error = _why_not_stitched(f[i - 1], g[j - 1], grid.fit.stitch, EXACT in grid.objectives)
+        if error is not None:
             ends = f"front {front!r} point {i} ({f[i - 1].module}) → end {end!r} point {j} ({g[j - 1].module})"
-            raise InputError(f"settings.{setting}: {ends}", error.value, error.problem) from error
+            raise InputError(f"settings.{setting}: {ends}", error.value, error.problem)
+
+
+@lru_cache(maxsize=4096)
+def _why_not_stitched(front: nets.Point, end: nets.Point, config: StitchConfig, exact: bool) -> InputError | None:
+    """What is wrong with a stitch between two points, if anything; the same for every setting that has it."""
+    try:
+        stitch = make_stitch(front, end, config=config)
+        if exact:
+            check_exact(stitch, config.kind, moving=False)  # protocol and arms are checked with the config
+    except InputError as error:
+        return error
+    return None

@@ -62,7 +62,7 @@ def study_table(planned: Planned) -> Table:
     for kind, same in _by_kind(planned.plan.units).items():
         used = settings.get(kind) or sum(uses[unit.id] for unit in same.values())
         table.add_row(kind, *_counts(same, used, planned.done))
-    shards = sum(len(unit.shards) for unit in planned.plan.iris)
+    shards = sum(unit.shard_count for unit in planned.plan.iris)
     table.caption = (
         f"{planned.curves:,} curves; the IRI sets have {shards:,} shards; 'uses' counts how often fits, or settings, need "
         "these units"

@@ -39,8 +39,9 @@ class Failure:
 def find_done(plan: Plan, store: Store) -> Done:
     """List what exists. A unit counts as done when all of its files are there, so that lost ones are made again."""
     present = set().union(*(store.tree(folder) for folder in ("models", "iris", "fits", "predictions")))
-    units = {unit.id for unit in plan.units if present.issuperset(unit.files)}
-    open_sets = (iris for iris in plan.iris if iris.id not in units)
+    units = {unit.id for unit in plan.units if unit.marker in present and present.issuperset(unit.files)}
+    begun = {name.split("/")[1] for name in present if name.startswith("iris/")}
+    open_sets = (iris for iris in plan.iris if iris.id in begun and iris.id not in units)
     shards = {shard.id for iris in open_sets for shard in iris.shards if present.issuperset(shard.files)}
     return Done(frozenset(units), frozenset(shards))
 

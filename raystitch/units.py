@@ -88,6 +88,11 @@ class IriUnit:
         return [*(name for shard in self.shards for name in shard.files), self.gallery, self.marker]
 
     @property
+    def shard_count(self) -> int:
+        """How many index ranges the set is made of."""
+        return -(-self.count // self.config.shard_size)
+
+    @property
     def shards(self) -> list[ShardUnit]:
         """The fixed index ranges the set is made of."""
         size = self.config.shard_size

@@ -126,6 +126,7 @@ def _has_classifier(arch: str, args: str, num_classes: int, size: int) -> bool:
     return True
 
 
+@lru_cache(maxsize=8)
 def _without_weights(arch: str, args: str, num_classes: int) -> NormalisedNet:
     with torch.device("meta"):
         return freeze(build_net(arch, num_classes, json.loads(args), (0,) * 3, (1,) * 3))
