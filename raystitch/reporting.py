@@ -11,7 +11,7 @@ from raystitch.gallery import decode_gallery
 from raystitch.report import GalleryEntry, IriFacts, StudyFacts, write_report
 from raystitch.results import load_table, read_study
 from raystitch.store import Store
-from raystitch.units import IriUnit
+from raystitch.units import FOLDERS, IriUnit
 
 _PROTOCOLS = {
     "matched": "matched: no augmentation and frozen BatchNorm on both arms",
@@ -62,10 +62,9 @@ def read_failures(store: Store, study: dict[str, Any], done: AbstractSet[str]) -
 
 
 def present_units(store: Store, study: dict[str, Any]) -> set[str]:
-    """Ids of the units of a study that are done."""
-    present = {folder: store.names(folder) for folder in ("models", "iris", "fits")}
-    markers = ((unit["id"], *unit["marker"].split("/", 1)) for unit in study["units"])
-    return {unit for unit, folder, name in markers if name in present[folder]}
+    """Ids of the units of a study that are done: all of their files are there."""
+    present = set().union(*(store.tree(folder) for folder in FOLDERS))
+    return {unit["id"] for unit in study["units"] if present.issuperset(unit["files"])}
 
 
 def _read_sets(store: Store, study: dict[str, Any], done: AbstractSet[str]) -> list[dict[str, Any]]:

@@ -116,7 +116,14 @@ def encode_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = MEASURED)
 def publish_study(store: Store, config: StudyConfig, plan: Plan, provenance: Mapping[str, str]) -> None:
     """Record what the study is: its config and units, and the names that its rows carry."""
     units = [
-        {"id": unit.id, "kind": unit.kind, "marker": unit.marker, "label": label, **_set_names(unit)}
+        {
+            "id": unit.id,
+            "kind": unit.kind,
+            "marker": unit.marker,
+            "files": unit.files,
+            "label": label,
+            **_set_names(unit),
+        }
         for unit, label in labelled(plan)
     ]
     study = {"config": study_record(config), "units": units, **provenance}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from raystitch.plan import Plan
 from raystitch.store import Store
-from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
+from raystitch.units import FOLDERS, FitUnit, IriUnit, ModelUnit, ShardUnit
 
 Task = ModelUnit | ShardUnit | IriUnit
 """Work for the pool: make a model, make a shard, or close an IRI set (index its shards)."""
@@ -38,7 +38,7 @@ class Failure:
 
 def find_done(plan: Plan, store: Store) -> Done:
     """List what exists. A unit counts as done when all of its files are there, so that lost ones are made again."""
-    present = set().union(*(store.tree(folder) for folder in ("models", "iris", "fits", "predictions")))
+    present = set().union(*(store.tree(folder) for folder in FOLDERS))
     units = {unit.id for unit in plan.units if unit.marker in present and present.issuperset(unit.files)}
     begun = {name.split("/")[1] for name in present if name.startswith("iris/")}
     open_sets = (iris for iris in plan.iris if iris.id in begun and iris.id not in units)

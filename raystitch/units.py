@@ -14,6 +14,9 @@ from typing import Any, ClassVar, Literal
 
 from raystitch.config import Arm, EvalSet, FitConfig, IriConfig, Objective, PgdConfig
 
+FOLDERS = ("models", "iris", "fits", "predictions")
+"""Where in a store the files of units are."""
+
 
 def unit_id(spec: Mapping[str, Any]) -> str:
     """First 20 hex digits of the SHA-256 of the canonical JSON of ``spec``."""
