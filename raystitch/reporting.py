@@ -62,9 +62,9 @@ def read_failures(store: Store, study: dict[str, Any], done: AbstractSet[str]) -
 
 
 def present_units(store: Store, study: dict[str, Any]) -> set[str]:
-    """Ids of the units of a study that are done: all of their files are there."""
+    """Ids of the units of a study that are done: all of their files are there, or, of older records, the marker."""
     present = set().union(*(store.tree(folder) for folder in FOLDERS))
-    return {unit["id"] for unit in study["units"] if present.issuperset(unit["files"])}
+    return {unit["id"] for unit in study["units"] if present.issuperset(unit.get("files", [unit["marker"]]))}
 
 
 def _read_sets(store: Store, study: dict[str, Any], done: AbstractSet[str]) -> list[dict[str, Any]]:
