@@ -52,17 +52,20 @@ def sweep(arguments: Namespace) -> int:
 
 def plan(arguments: Namespace) -> int:
     """Print the units of each study by kind and what the missing ones will cost; of several, what they share."""
-    from raystitch.planning import cost_line, look_ahead, study_table, together_table
+    from raystitch.planning import Planned, cost_line, look_ahead, study_table, together_table
 
     paths = arguments.config if isinstance(arguments.config, list) else [arguments.config]
-    studies = [look_ahead(load_config(path, arguments.overrides), arguments.storage) for path in paths]
-    for planned in studies:
-        _say(study_table(planned))
+    studies: list[Planned] = []
+    for path in paths:
+        counted = {unit for planned in studies for unit in planned.missing}
+        studies.append(look_ahead(load_config(path, arguments.overrides), arguments.storage, counted))
+        _say(study_table(studies[-1]))
     if len(studies) > 1:
         _say(together_table(studies))
-    assumed = dict.fromkeys(field for planned in studies for field in planned.assumed)
-    if assumed:
-        _say(f"not there, so taken from the config (these ids are not those of a run): {', '.join(assumed)}")
+    for planned in studies:
+        if planned.assumed:
+            what = f"{planned.config.name}: not there, so taken from the config (these ids are not those of a run): "
+            _say(what + ", ".join(planned.assumed))
     _say(cost_line(studies))
     return 0
 

@@ -45,8 +45,8 @@ def look_at_data(config: DataConfig, where: str) -> DataFacts:
 def look_or_assume(config: DataConfig, where: str) -> DataFacts:
     """The same; where the files are not there, what the config says of them.
 
-    It must give ``expect.train``, ``size``, and ``expect.classes`` or a class list. The fingerprints are a digest of what
-    the config says of the split, so that studies which name the same data in the same way agree.
+    It must give ``expect.train``, ``expect.test``, ``size``, and ``expect.classes`` or a class list. The fingerprints are a
+    digest of what the config says of the split, so that studies which name the same data in the same way agree.
 
     Raises:
         InputError: as :func:`look_at_data`, but for missing files of which the config says enough.
@@ -95,8 +95,14 @@ def _assume(config: DataConfig, where: str, missing: MissingError) -> DataFacts:
         entries = listed_classes(config.classes, where, NO_OPTIONS)
         _compare(config, where, None, None, len(entries))
     classes = config.expect.classes if entries is None else len(entries)
-    if config.expect.train is None or classes is None or config.size is None:
-        given = {"expect.train": config.expect.train, "expect.classes": classes, "size": config.size}
+    expect = config.expect
+    if expect.train is None or expect.test is None or classes is None or config.size is None:
+        given = {
+            "expect.train": expect.train,
+            "expect.test": expect.test,
+            "expect.classes": classes,
+            "size": config.size,
+        }
         lacking = " and ".join(name for name, value in given.items() if value is None)
         raise MissingError(
             missing.where, missing.value, f"{missing.problem}; to plan without the files, give {lacking}"
@@ -106,8 +112,8 @@ def _assume(config: DataConfig, where: str, missing: MissingError) -> DataFacts:
         test=_made_up(config, "test", entries),
         num_classes=classes,
         size=config.size,
-        train_count=config.expect.train,
-        test_count=config.expect.test or 0,
+        train_count=expect.train,
+        test_count=expect.test,
         assumed=True,
     )
 

@@ -13,7 +13,7 @@ from raystitch.catalogue import inspect
 from raystitch.config import StudyConfig
 from raystitch.cost import Cost, Estimator
 from raystitch.plan import Plan, expand
-from raystitch.schedule import find_done
+from raystitch.schedule import Schedule, find_done
 from raystitch.store import Store
 from raystitch.units import Unit
 
@@ -28,7 +28,7 @@ class Planned:
     config: StudyConfig
     plan: Plan
     store: Store
-    done: frozenset[str]
+    missing: AbstractSet[str]
     cost: Cost
     assumed: tuple[str, ...]
 
@@ -43,14 +43,19 @@ class Planned:
         })  # fmt: skip
 
 
-def look_ahead(config: StudyConfig, storage: str | None) -> Planned:
-    """Expand a study and list what its storage holds; ``storage`` replaces the config's own."""
+def look_ahead(config: StudyConfig, storage: str | None, counted: AbstractSet[str] = frozenset()) -> Planned:
+    """Expand a study and list what its storage lacks.
+
+    Args:
+        config: the study.
+        storage: in place of the config's own.
+        counted: units whose cost is another study's.
+    """
     catalogue = inspect(config, assume_missing=True)
     plan, store = expand(config, catalogue), Store(storage or config.storage)
-    done = find_done(plan, store).units
-    missing = {unit.id for unit in plan.units} - done
-    cost = Estimator(config, catalogue).total(plan, missing)
-    return Planned(config, plan, store, done, cost, tuple(catalogue.assumed))
+    missing = Schedule(plan, find_done(plan, store)).missing
+    cost = Estimator(config, catalogue).total(plan, missing - counted)
+    return Planned(config, plan, store, missing, cost, tuple(catalogue.assumed))
 
 
 def study_table(planned: Planned) -> Table:
@@ -61,7 +66,7 @@ def study_table(planned: Planned) -> Table:
     settings = Counter[str](row.unit.kind for row in planned.plan.rows)
     for kind, same in _by_kind(planned.plan.units).items():
         used = settings.get(kind) or sum(uses[unit.id] for unit in same.values())
-        table.add_row(kind, *_counts(same, used, planned.done))
+        table.add_row(kind, *_counts(same, used, planned.missing))
     shards = sum(unit.shard_count for unit in planned.plan.iris)
     table.caption = (
         f"{planned.curves:,} curves; the IRI sets have {shards:,} shards; 'uses' counts how often fits, or settings, need "
@@ -85,7 +90,7 @@ def together_table(studies: Sequence[Planned]) -> Table:
 
 
 def cost_line(studies: Sequence[Planned]) -> str:
-    """The estimated cost of what is missing; work that studies share is counted with each."""
+    """The estimated cost of what is missing."""
     model, iris, fit = (sum(getattr(p.cost, kind) for p in studies) for kind in ("model", "iris", "fit"))
     parts = [f"base models {flops(model)}", f"IRIs {flops(iris)}", f"fits {flops(fit)}"]
     return f"estimated cost of what is missing: {flops(model + iris + fit)} ({', '.join(parts)})"
@@ -112,6 +117,6 @@ def _sizes(kinds: Sequence[str], units: Iterable[Unit]) -> list[str]:
     return [f"{len(found.get(kind, {})):,}" for kind in kinds]
 
 
-def _counts(same: Mapping[str, Unit], used: int, done: AbstractSet[str]) -> list[str]:
-    finished = sum(unit in done for unit in same)
-    return [f"{count:,}" for count in (len(same), used, finished, len(same) - finished)]
+def _counts(same: Mapping[str, Unit], used: int, missing: AbstractSet[str]) -> list[str]:
+    absent = sum(unit in missing for unit in same)
+    return [f"{count:,}" for count in (len(same), used, len(same) - absent, absent)]

@@ -11,7 +11,7 @@ from raystitch.gallery import decode_gallery
 from raystitch.report import GalleryEntry, IriFacts, StudyFacts, write_report
 from raystitch.results import load_table, read_study
 from raystitch.store import Store
-from raystitch.units import FOLDERS, IriUnit
+from raystitch.units import FOLDERS, IriUnit, ModelUnit, still_needed
 
 _PROTOCOLS = {
     "matched": "matched: no augmentation and frozen BatchNorm on both arms",
@@ -62,9 +62,18 @@ def read_failures(store: Store, study: dict[str, Any], done: AbstractSet[str]) -
 
 
 def present_units(store: Store, study: dict[str, Any]) -> set[str]:
-    """Ids of the units of a study that are done: all of their files are there, or, of older records, the marker."""
+    """Ids of the units of a study that are done: all of their files are there, or nothing that is missing needs them.
+
+    Of records that an older version left, which do not say what needs what, a unit is done when its marker is there.
+    """
     present = set().union(*(store.tree(folder) for folder in FOLDERS))
-    return {unit["id"] for unit in study["units"] if present.issuperset(unit.get("files", [unit["marker"]]))}
+    units = study["units"]
+    done = {unit["id"] for unit in units if present.issuperset(unit.get("files", [unit["marker"]]))}
+    parents = {unit["id"]: unit.get("parents", []) for unit in units}
+    waiting = [
+        unit["id"] for unit in units if unit["kind"] not in (ModelUnit.kind, IriUnit.kind) and unit["id"] not in done
+    ]
+    return set(parents) - still_needed(waiting, parents, done)
 
 
 def _read_sets(store: Store, study: dict[str, Any], done: AbstractSet[str]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from raystitch.plan import Plan
 from raystitch.store import Store
-from raystitch.units import FOLDERS, FitUnit, IriUnit, ModelUnit, ShardUnit
+from raystitch.units import FOLDERS, FitUnit, IriUnit, ModelUnit, ShardUnit, Unit, still_needed
 
 Task = ModelUnit | ShardUnit | IriUnit
 """Work for the pool: make a model, make a shard, or close an IRI set (index its shards)."""
@@ -54,9 +54,9 @@ class Schedule:
         self._done = set(done.units)
         self._failed: set[str] = set()
         self.fits = [fit for fit in plan.fits if fit.id not in self._done]
-        needed = {parent.id for fit in self.fits for parent in fit.parents} - self._done
+        parents = {unit.id: [parent.id for parent in unit.parents] for unit in plan.units}
+        needed = still_needed([fit.id for fit in self.fits], parents, self._done)
         self.iris = [iris for iris in plan.iris if iris.id in needed]
-        needed |= {iris.model.id for iris in self.iris} - self._done
         self.models = [model for model in plan.models if model.id in needed]
         shards = {iris.id: [s for s in iris.shards if s.id not in done.shards] for iris in self.iris}
         self.shards = [shard for parts in shards.values() for shard in parts]
@@ -82,6 +82,12 @@ class Schedule:
                     del self._waiting[group]
                     return group
             return None
+
+    @property
+    def missing(self) -> set[str]:
+        """Ids of the units to be made, as the schedule begins."""
+        units: list[Unit] = [*self.models, *self.iris, *self.fits]
+        return {unit.id for unit in units}
 
     @property
     def tasks_left(self) -> bool:

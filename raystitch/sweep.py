@@ -67,17 +67,25 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     _compute_missing(Job(study, store, provenance()), plan, find_done(plan, store))
     report = publish_report(store, study.name, on_damage=store.quarantine)
     left = Schedule(plan, find_done(plan, store))
-    return SweepResult(store.url, study.name, report, len(left.models) + len(left.iris) + len(left.fits))
+    return SweepResult(store.url, study.name, report, len(left.missing))
 
 
 def _note_other_definition(store: Store, study: StudyConfig) -> None:
     """Tell the user when a name that is taken gets another meaning: the table shows the newest definition alone."""
     if study.name not in sweep_names(store):
         return
-    known = read_study(store, study.name)["config"]
+    known = _as_read_today(read_study(store, study.name)["config"])
     if {**known, "resources": None} != {**study_record(study), "resources": None}:
         text = f"sweep {study.name!r} was defined otherwise before; its table now shows this definition (nothing is deleted)"
         print(f"raystitch: {text}", file=sys.stderr)
+
+
+def _as_read_today(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded config with the keys that this version has; as it is, if it cannot be read any more."""
+    try:
+        return study_record(parse_config(record))
+    except InputError:
+        return dict(record)
 
 
 def _compute_missing(job: Job, plan: Plan, done: Done) -> None:

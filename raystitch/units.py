@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -58,6 +59,11 @@ class ModelUnit:
         """All that the unit must have left to be of use."""
         return [self.weights, self.marker]
 
+    @property
+    def parents(self) -> tuple[ModelUnit, ...]:
+        """A base model needs no other unit."""
+        return ()
+
 
 @dataclass(frozen=True)
 class IriUnit:
@@ -89,6 +95,11 @@ class IriUnit:
     def files(self) -> list[str]:
         """All that the unit must have left to be of use."""
         return [*(name for shard in self.shards for name in shard.files), self.gallery, self.marker]
+
+    @property
+    def parents(self) -> tuple[ModelUnit, ...]:
+        """The model that is inverted."""
+        return (self.model,)
 
     @property
     def shard_count(self) -> int:
@@ -192,3 +203,15 @@ class FitUnit:
 
 
 Unit = ModelUnit | IriUnit | FitUnit
+
+
+def still_needed(wanted: Iterable[str], parents: Mapping[str, Iterable[str]], done: AbstractSet[str]) -> set[str]:
+    """What must be made for units to be made: the ids ``wanted``, and of all that they need those that are not done."""
+    needed: set[str] = set()
+    waiting = list(wanted)
+    while waiting:
+        unit = waiting.pop()
+        if unit not in needed:
+            needed.add(unit)
+            waiting.extend(parent for parent in parents[unit] if parent not in done)
+    return needed

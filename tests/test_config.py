@@ -136,3 +136,32 @@ def test_unusable_file_or_override(tmp_path: Path, content: str, overrides: list
 def test_missing_file() -> None:
     with pytest.raises(InputError, match=r"config = '/nowhere/c\.yaml'"):
         load_config("/nowhere/c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "value"),
+    [
+        ("similarity.images=50", "similarity.images", 50),
+        ("iri.steps=5", "iri.steps", 5),
+        ("settings.pair.iri.steps=5", "settings.pair.iri.steps", 5),
+        ("settings.pair.attack.steps=2", "settings.pair.attack.steps", 2),
+        ("settings.pair.fit.stitch.rank=2", "settings.pair.fit.stitch.rank", 2),
+    ],
+)
+def test_overrides_reach_into_sections_that_are_one_word(tmp_path: Path, override: str, path: str, value: int) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "{data: {d: digits}, models: {m: {arch: resnet_mini, data: d, train: {}}}, similarity: true, iri: paper, settings: "
+        "{pair: {front: m, end: m, iri: paper, attack: pgd, fit: {stitch: low_rank}}}}"
+    )
+    given = ["settings.pair.fit.stitch.rank=1"] if "rank" not in override else []
+    node: object = load_config(str(file), [*given, override])
+    for part in path.split("."):
+        node = node[part] if isinstance(node, dict) else getattr(node, part)
+    assert node == value
+
+
+@pytest.mark.parametrize("levels", [True, [True], [0.4, True]])
+def test_truth_is_no_number_in_a_list_either(levels: object) -> None:
+    with pytest.raises(InputError, match=r"iri.levels.*give a number, not true or false"):
+        parse_config(with_value("iri.levels", levels))

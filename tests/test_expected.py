@@ -83,13 +83,18 @@ def test_files_that_are_not_there(tmp_path: Path, fields: dict[str, str]) -> Non
 
 def test_made_up_fingerprints_follow_the_config_of_the_split(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("n01\nn02\n")
-    base = {"source": "folder", "path": str(tmp_path / "nowhere"), "size": 8, "expect": {"train": 500}}
+    base = {"source": "folder", "path": str(tmp_path / "nowhere"), "size": 8, "expect": {"train": 500, "test": 100}}
 
     def of(**changes: object) -> tuple[str, str]:
         facts = look_or_assume(DataConfig.model_validate({**base, "classes": ["n01", "n02"], **changes}), WHERE)
         return facts.train, facts.test
 
-    assert of() == of(cue="pixel") == of(classes=str(tmp_path / "list.txt")) == of(expect={"train": 400, "classes": 2})
+    assert (
+        of()
+        == of(cue="pixel")
+        == of(classes=str(tmp_path / "list.txt"))
+        == of(expect={"train": 400, "test": 9, "classes": 2})
+    )
     train, test = of()
     assert of(limit={"test": 5})[0] == train
     assert of(limit={"test": 5})[1] != test
@@ -101,9 +106,12 @@ def test_made_up_fingerprints_follow_the_config_of_the_split(tmp_path: Path) -> 
     ("changes", "message"),
     [
         ({"size": None}, "no such folder; to plan without the files, give size"),
-        ({"expect": {}}, "no such folder; to plan without the files, give expect.train and expect.classes"),
+        (
+            {"expect": {}},
+            "no such folder; to plan without the files, give expect.train and expect.test and expect.classes",
+        ),
         ({"classes": ["a", "b"]}, "data.mine.expect.classes = 10: the dataset has 2 classes"),
-        ({"classes": ["a"], "expect": {"train": 5}}, "data.mine = 1: a dataset needs at least two classes"),
+        ({"classes": ["a"], "expect": {"train": 5, "test": 5}}, "data.mine = 1: a dataset needs at least two classes"),
         ({"cue": {"kind": "pixel", "size": 9}}, "data.mine.cue = 9: the marker is larger than the images"),
         ({"classes": "/nowhere/list.txt"}, "data.mine.classes = '/nowhere/list.txt': cannot be read"),
     ],

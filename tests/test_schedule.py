@@ -7,6 +7,7 @@ import pytest
 
 from raystitch.config import FitConfig, IriConfig
 from raystitch.plan import Plan
+from raystitch.reporting import present_units
 from raystitch.schedule import Done, Schedule, find_done
 from raystitch.store import Store
 from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
@@ -142,3 +143,39 @@ def test_a_unit_that_lost_a_file_is_made_again(tmp_path: Path, lost: str) -> Non
     store.remove(lost)
     owner = PIXEL if lost in PIXEL.files else PIXEL_IRIS
     assert find_done(PLAN, store).units == {PIXEL.id, PIXEL_IRIS.id} - {owner.id}
+
+
+def test_what_no_missing_fit_needs_is_not_missing() -> None:
+    fits_done = Done(frozenset(fit.id for fit in PLAN.fits), frozenset())
+    assert Schedule(PLAN, fits_done).missing == set(), "sets and models may be deleted when all is fitted"
+    one_left = Done(frozenset(fit.id for fit in PLAN.fits if fit is not BIAS_IRI), frozenset())
+    assert Schedule(PLAN, one_left).missing == {"f4", "i-pixel", "m-pixel", "m-clean"}
+    set_kept = Done(one_left.units | {"i-pixel"}, frozenset())
+    assert Schedule(PLAN, set_kept).missing == {"f4", "m-pixel", "m-clean"}
+
+
+def test_status_misses_what_a_sweep_would_make(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    names = {"id": "", "kind": "", "marker": "", "files": [], "parents": []}
+    units = [
+        {
+            **names,
+            "id": u.id,
+            "kind": u.kind,
+            "files": u.files,
+            "marker": u.marker,
+            "parents": [p.id for p in u.parents],
+        }
+        for u in PLAN.units
+    ]
+    for unit in (*PLAN.models, *PLAN.iris, *PLAN.fits):
+        for name in unit.files:
+            store.publish(name, b"x")
+    every = {unit.id for unit in PLAN.units}
+    assert present_units(store, {"units": units}) == every
+    store.remove(CLEAN_IRIS.shards[0].marker)
+    assert present_units(store, {"units": units}) == every, "no fit needs the set any more"
+    store.remove(SELF_IRI.predictions)
+    assert present_units(store, {"units": units}) == every - {SELF_IRI.id, CLEAN_IRIS.id}
+    old = [{key: unit[key] for key in ("id", "kind", "marker")} for unit in units]
+    assert present_units(store, {"units": old}) == every, "older records name markers alone"

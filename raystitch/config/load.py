@@ -43,13 +43,17 @@ def parse_config(raw: Mapping[str, Any]) -> StudyConfig:
     return config
 
 
-_SHORT_FORMS: Mapping[tuple[str, ...], str] = {
+_SHORT_FORMS: Mapping[tuple[str, ...], str | None] = {
     ("data", "*"): "source",
     ("data", "*", "cue"): "kind",
     ("fit", "stitch"): "kind",
     ("iri",): "preset",
+    ("similarity",): None,
+    ("settings", "*", "fit", "stitch"): "kind",
+    ("settings", "*", "iri"): "preset",
+    ("settings", "*", "attack"): None,
 }
-"""Sections that may be one word, and the key which that word is the value of; * is any name."""
+"""Sections that may be one word, and the key which that word is the value of, if any; * is any name."""
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
@@ -60,17 +64,22 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     node = raw
     for depth, parent in enumerate(parents, 1):
         child = node.get(parent)
-        word = _SHORT_FORMS.get(
-            tuple("*" if k == 1 and parents[0] == "data" else p for k, p in enumerate(parents[:depth]))
-        )
+        place = _place(parents[:depth])
         if child is None:
             child = {}
-        elif isinstance(child, str) and word is not None:
-            child = {word: child}
+        elif isinstance(child, (str, bool)) and place in _SHORT_FORMS:
+            word = _SHORT_FORMS[place]
+            child = {} if word is None else {word: child}
         elif not isinstance(child, dict):
             raise InputError("--set", override, f"{parent!r} is not a mapping, so it has no key {leaf!r}")
         node[parent] = node = dict(child)  # a copy: YAML's aliases share theirs, and only this one is meant
     node[leaf] = parse_yaml(text, "--set", override)
+
+
+def _place(path: Sequence[str]) -> tuple[str, ...]:
+    """A path with * in the place of a name that the user chose."""
+    named = path[0] in ("data", "models", "settings")
+    return tuple("*" if depth == 1 and named else part for depth, part in enumerate(path))
 
 
 def _check_grid(config: StudyConfig, setting: str) -> None:

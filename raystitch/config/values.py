@@ -42,8 +42,8 @@ _T = TypeVar("_T")
 
 
 def _takes_numbers(annotation: Any) -> bool:
-    """Whether a type is a number, or a choice with a number in it."""
-    if get_origin(annotation) in (Union, UnionType, Annotated):
+    """Whether a type is a number, a choice with a number in it, or several of these."""
+    if get_origin(annotation) in (Union, UnionType, Annotated, tuple):
         return any(map(_takes_numbers, get_args(annotation)))
     return annotation in (int, float)
 
@@ -56,7 +56,10 @@ class Part(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
-        if isinstance(value, bool) and _takes_numbers(cls.model_fields[str(info.field_name)].annotation):
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if any(isinstance(item, bool) for item in items) and _takes_numbers(
+            cls.model_fields[str(info.field_name)].annotation
+        ):
             raise ValueError("give a number, not true or false")
         return value
 
