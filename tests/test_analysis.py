@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -275,6 +276,61 @@ def test_rows_of_representation_metrics_are_no_scores_of_stitches() -> None:
     assert over_runs(table, "agreement")["runs"].tolist() == [1, 1]
     assert over_runs(table, "cka")["mean"].tolist() == [0.5, 0.5]
     assert by_residual(table).empty
+
+
+def test_representation_metrics_on_iris_have_a_trend_over_their_levels() -> None:
+    nothing = {"objective": "none", "arm": "none", "eval_set": "train", "cka": 0.9}
+    rows = [
+        _iri(level, r, math.nan, **nothing, stir=stir, cka_iri=stir / 2)
+        for level, r, stir in ((0.4, 0.4, 0.3), (0.2, 0.2, 0.4), (None, 0.1, 0.7))
+    ]
+    alone = _row(0, 100.0, objective="none", arm="none")  # an unstitched end is on no IRIs
+    table = pd.DataFrame([*rows, _row(1, 90.0), _iri(None, 0.1, 60.0), alone])
+    found = by_residual(table, "stir")
+    assert found[["iri_r_median", "stir"]].to_numpy().tolist() == [[0.1, 0.7], [0.2, 0.4], [0.4, 0.3]]
+    assert found["per_halving"].tolist() == pytest.approx([0.3, 0.1, math.nan], nan_ok=True)
+    assert by_residual(table, "cka_iri")["change"].tolist() == pytest.approx([0.2, 0.05, 0.0])
+    assert by_residual(table, "cka")["change"].tolist() == [0.0, 0.0, 0.0]
+    assert by_residual(table)["agreement"].tolist() == [60.0]
+
+
+def test_a_mean_over_runs_keeps_the_residual_of_its_iris() -> None:
+    rows = [_iri(None, r * point, 80.0, seed=seed, point=point) for seed, r in ((1, 0.1), (2, 0.3)) for point in (1, 2)]
+    table = pd.DataFrame([*rows, _row(1, 90.0, iri_level=None)])
+    found = over_runs(table, "agreement").set_index(["arm", "front_point"])
+    assert found["iri_r_median"].to_dict() == pytest.approx(
+        {("iri", 1): 0.2, ("iri", 2): 0.4, ("real", 1): math.nan}, nan_ok=True
+    )
+    assert found["iri_r_largest"].to_dict() == pytest.approx(
+        {("iri", 1): 0.3, ("iri", 2): 0.6, ("real", 1): math.nan}, nan_ok=True
+    )
+    areas = over_runs(raua(table), "raua").set_index("arm")  # of seeds 1 and 2 the largest are 0.2 and 0.6
+    assert areas["iri_r_largest"].to_dict() == pytest.approx({"iri": 0.6, "real": math.nan}, nan_ok=True)
+    assert {"iri_r_median", "iri_r_largest"}.isdisjoint(over_runs(pd.DataFrame([_row(1, 90.0)]), "agreement"))
+
+
+@pytest.mark.parametrize("column", ["agreement", "eval_set"])
+def test_excess_agreement_names_a_missing_column(column: str) -> None:
+    with pytest.raises(InputError, match=f"column = '{column}': the table has no such column"):
+        excess_agreement(pd.DataFrame([_row(1, 90.0)]).drop(columns=column))
+
+
+@pytest.mark.parametrize("column", ["agreement", "objective", "front_point"])
+def test_raua_names_a_missing_column(column: str) -> None:
+    with pytest.raises(InputError, match=f"column = '{column}': the table has no such column"):
+        raua(pd.DataFrame([_row(1, 90.0)]).drop(columns=column))
+
+
+@pytest.mark.parametrize("score", [excess_agreement, raua, by_residual, lambda t, by: over_runs(t, "agreement", by)])
+def test_a_table_without_any_column_of_by_is_refused(score: Callable[..., pd.DataFrame]) -> None:
+    with pytest.raises(InputError, match=r"by = \['nets'\]: the table has none of these columns"):
+        score(pd.DataFrame([_iri(None, 0.1, 50.0)]), by=["nets"])
+
+
+def test_raua_of_a_map_says_what_to_leave_out() -> None:
+    table = pd.DataFrame([_row(i, 90.0, end_point=j) for i in (1, 2) for j in (1, 2)])
+    with pytest.raises(InputError, match=r"differ in end_point, kappa: .*leave out settings with points: cross"):
+        raua(table.assign(kappa=range(4)))
 
 
 def test_by_residual_refuses_what_it_cannot_tell_apart() -> None:
