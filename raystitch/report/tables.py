@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -123,10 +124,15 @@ def iri_table(sets: Sequence[IriFacts]) -> list[dict[str, Any]]:
             "count": f"{facts.count:,}",
             "optimiser": facts.optimiser,
             "steps": str(facts.steps),
+            "dtype": facts.dtype or NOTHING,
+            "levels": [
+                f"{level.level:g}: {level.reached:,} of {facts.count:,}, median r {residual(level.r_median)}"
+                for level in facts.levels
+            ],
             "before": [residual(r) for r in (facts.r_median_float, facts.r_p90_float, facts.r_max_float)],
             "stored": [residual(r) for r in (facts.r_median, facts.r_p90, facts.r_max)],
         }
-        for facts in sorted(sets, key=lambda s: (s.front, s.dataset, s.point))
+        for facts in sorted(sets, key=lambda s: (s.front, s.dataset, s.point, *_recipe_order(s)))
     ]
 
 
@@ -144,18 +150,55 @@ class GalleryTable:
 def gallery_tables(entries: Sequence[GalleryEntry]) -> list[GalleryTable]:
     """Group entries that show IRIs of the same images and front, so that these images are shown once."""
     tables: list[GalleryTable] = []
-    for entry in sorted(entries, key=lambda e: (e.front, e.dataset, e.point)):
-        last = tables[-1] if tables else None
-        fits = last is not None and (last.front, last.dataset) == (entry.front, entry.dataset)
-        if last is None or not fits or not np.array_equal(last.pixels, entry.images):
-            last = GalleryTable(entry.front, entry.dataset, entry.images, list(map(image_uri, entry.images)), [])
-            tables.append(last)
-        iris = [
-            {"uri": image_uri(pixels), "r": residual(float(r))}
-            for pixels, r in zip(entry.iris, entry.residual, strict=True)
-        ]
-        last.rows.append({"point": entry.point, "iris": iris})
+    for (front, dataset, point), group in groupby(sorted(entries, key=_gallery_order), _gallery_place):
+        alike = list(group)
+        for entry, recipe in zip(alike, told_apart([entry.made for entry in alike]), strict=True):
+            last = tables[-1] if tables else None
+            fits = last is not None and (last.front, last.dataset) == (front, dataset)
+            if last is None or not fits or not np.array_equal(last.pixels, entry.images):
+                last = GalleryTable(front, dataset, entry.images, list(map(image_uri, entry.images)), [])
+                tables.append(last)
+            last.rows.append({"point": point, "recipe": recipe, "iris": _gallery_cells(entry)})
     return tables
+
+
+def _gallery_cells(entry: GalleryEntry) -> list[dict[str, str]]:
+    shown = zip(entry.iris, entry.residual, strict=True)
+    return [{"uri": image_uri(pixels), "r": residual(float(r))} for pixels, r in shown]
+
+
+def _gallery_place(entry: GalleryEntry) -> tuple[str, str, int]:
+    return entry.front, entry.dataset, entry.point
+
+
+def _gallery_order(entry: GalleryEntry) -> tuple[Any, ...]:
+    made = entry.made
+    return *_gallery_place(entry), *(("", 0, "", "") if made is None else _recipe_order(made))
+
+
+def _recipe_order(facts: IriFacts) -> tuple[str, int, str, str]:
+    return facts.optimiser, facts.steps, facts.dtype, facts.id
+
+
+def told_apart(sets: Sequence[IriFacts | None]) -> list[str]:
+    """For each set of one place how it was made, in as many words as tell them apart; nothing for a set alone.
+
+    First optimiser and steps, then dtype and levels, in the end the id: sets may differ in what their index does not say.
+    """
+    if len(sets) < 2:
+        return [""] * len(sets)
+    recipes = [[] if facts is None else _recipe(facts) for facts in sets]
+    texts: list[str] = []
+    for size in range(1, 5):
+        texts = [", ".join(part for part in recipe[:size] if part) for recipe in recipes]
+        if len(set(texts)) == len(texts):
+            break
+    return texts
+
+
+def _recipe(facts: IriFacts) -> list[str]:
+    levels = ", ".join(f"{each.level:g}" for each in facts.levels)
+    return [f"{facts.optimiser}, {facts.steps} steps", facts.dtype, f"levels {levels}" if levels else "", facts.id]
 
 
 def failure_list(failures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
