@@ -170,9 +170,9 @@ def test_the_table_of_iri_sets_says_of_each_level_how_many_images_reached_it() -
     made = facts().iri_sets[0]
     levels = [IriLevel(0.45, 50_000, 0.446), IriLevel(0.15, 0, 0.21)]
     table = page_of(pd.DataFrame(), StudyFacts("s", iri_sets=[made, replace(made, point=2, levels=levels)])).tables[0]
-    assert table[0][-1] == "Levels: images that reached r"
-    assert table[2][-1] == "–"
-    assert table[3][-1] == "0.45: 50,000 of 50,000, median r 0.446; 0.15: 0 of 50,000, median r 0.210"
+    assert [len(line) for line in table[2:]] == [14, 14, 1]
+    text = "0.45 reached by 50,000 images, median r 0.446; 0.15 reached by 0 images, median r 0.210"
+    assert table[4] == [f"|Residual levels of this set: {text}."]
 
 
 def test_a_gallery_too_large_for_a_page_is_cut_and_says_so() -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raystitch.analysis import over_runs, raua
-from raystitch.report.facts import GalleryEntry, IriFacts, StudyFacts
+from raystitch.report.facts import GalleryEntry, IriFacts, IriLevel, StudyFacts
 from raystitch.report.frame import NO_VALUE
 from raystitch.report.gaps import Gap, GapRow, Interval
 from raystitch.report.look import objective_name
@@ -114,7 +114,7 @@ def _raua_line(own: pd.DataFrame, arm: str, objective: str, most: int) -> dict[s
 
 
 def iri_table(sets: Sequence[IriFacts]) -> list[dict[str, Any]]:
-    """One line per IRI set, by front, dataset and point; residuals before rounding and as stored."""
+    """One line per IRI set, by front, dataset and point; residuals before rounding and as stored, and its levels in words."""
     return [
         {
             "front": facts.front,
@@ -125,15 +125,17 @@ def iri_table(sets: Sequence[IriFacts]) -> list[dict[str, Any]]:
             "optimiser": facts.optimiser,
             "steps": str(facts.steps),
             "dtype": facts.dtype or NOTHING,
-            "levels": [
-                f"{level.level:g}: {level.reached:,} of {facts.count:,}, median r {residual(level.r_median)}"
-                for level in facts.levels
-            ],
+            "levels": [_level_text(each) for each in facts.levels],
             "before": [residual(r) for r in (facts.r_median_float, facts.r_p90_float, facts.r_max_float)],
             "stored": [residual(r) for r in (facts.r_median, facts.r_p90, facts.r_max)],
         }
         for facts in sorted(sets, key=lambda s: (s.front, s.dataset, s.point, *_recipe_order(s)))
     ]
+
+
+def _level_text(level: IriLevel) -> str:
+    images = "1 image" if level.reached == 1 else f"{level.reached:,} images"
+    return f"{level.level:g} reached by {images}, median r {residual(level.r_median)}"
 
 
 @dataclass
