@@ -46,9 +46,10 @@ def excess_agreement(results: pd.DataFrame, by: Sequence[str] = FIT) -> pd.DataF
         behaviour follows the marker.
 
     Raises:
-        InputError: two rows of one evaluation set have equal ``by``.
+        InputError: the table lacks the agreement or the evaluation set, or two rows of one set have equal ``by``.
     """
-    names = _present(results, by)
+    _require_columns(results, ("agreement", "eval_set"))
+    names = _groups(results, by)
     known = results.dropna(subset=["agreement"])
     marked, shuffled = (known[known["eval_set"] == name] for name in ("test", "shuffled"))
     for rows in (marked, shuffled):
@@ -73,12 +74,15 @@ def raua(results: pd.DataFrame, by: Sequence[str] = CURVE) -> pd.DataFrame:
         sweep, setting, pair and evaluation set has more points: a study may still be running).
 
     Raises:
-        InputError: a curve has two rows at one front point, because a column is missing in ``by`` or because it is a
-            front × end map, whose mean is another score.
+        InputError: the table lacks the agreement, the objective or the front point, or a curve has two rows at one front
+            point, because a column is missing in ``by`` or because it is a front × end map, whose mean is another score.
     """
-    names = _present(results, by)
+    _require_columns(results, ("agreement", "objective", "front_point"))
+    names = _groups(results, by)
     stitched = results[results["objective"] != "none"].dropna(subset=["agreement"])
-    _require_distinct(stitched, [*names, "front_point"])
+    _require_distinct(
+        stitched, [*names, "front_point"], "a front × end map has no rAuA, leave out settings with points: cross"
+    )
     scores = {"raua": ("agreement", "mean"), "points": ("agreement", "size")}
     if "iri_r_median" in stitched:
         scores["iri_r_largest"] = ("iri_r_median", "max")
@@ -99,7 +103,8 @@ def by_residual(
     Args:
         results: the results table, or what :func:`excess_agreement` makes of it; rows without IRIs, without the score or
             without a residual are left out.
-        value: the column of the score, e.g. ``agreement``, ``excess``.
+        value: the column of the score, e.g. ``agreement``, ``excess``, or a representation metric: ``stir``, ``cka_iri``
+            (``cka``, which is that of real images, has the same value at every level).
         by: columns that name a row, ``iri_level`` among them; see :func:`excess_agreement`.
 
     Returns:
@@ -114,11 +119,9 @@ def by_residual(
     Raises:
         InputError: the table lacks the score, the arm or the residual, or two rows have equal ``by``.
     """
-    for column in (value, "arm", "iri_r_median"):
-        if column not in results:
-            raise InputError("column", column, "the table has no such column")
-    names = _present(results, by)
-    rows = results[~results["arm"].isin(["real", "none"])].dropna(subset=["arm", value, "iri_r_median"])
+    _require_columns(results, (value, "arm", "iri_r_median"))
+    names = _groups(results, by)
+    rows = results[results["arm"] != "real"].dropna(subset=["arm", value, "iri_r_median"])
     _require_distinct(rows, names)
     run = [name for name in names if name != "iri_level"]
     best_first = [*run, "iri_r_median", *_present(rows, ["iri_level"])]
@@ -170,14 +173,14 @@ def over_runs(
 
     Returns:
         One row per group: its columns, ``mean``, ``std`` (of runs, n − 1; NaN for one), ``min``, ``max``, ``runs``,
-        ``low`` and ``high`` (percentile bounds of the mean; NaN for one run).
+        ``low`` and ``high`` (percentile bounds of the mean; NaN for one run). If the table has residuals: ``iri_r_median``,
+        its mean over the runs, and ``iri_r_largest``, the largest of any run (also of a table by :func:`raua`); NaN without
+        IRIs.
 
     Raises:
         InputError: the table lacks the score or the nets, or two runs of a group have the same nets and seed.
     """
-    for column in (value, "front", "end"):
-        if column not in table:
-            raise InputError("column", column, "the table has no such column")
+    _require_columns(table, (value, "front", "end"))
     if not 0 < level < 1 or resamples < 1:
         raise InputError("level, resamples", (level, resamples), "must be a share in (0, 1) and at least 1")
     named = table.dropna(subset=[value])
@@ -185,13 +188,25 @@ def over_runs(
         front_model=[str(name).partition("/")[0] for name in named["front"]],
         end_model=[str(name).partition("/")[0] for name in named["end"]],
     )
-    names = _present(named, _default_groups() if by is None else by)
+    names = _groups(named, _default_groups() if by is None else by)
     _require_distinct(named, list(dict.fromkeys([*names, *_present(named, ("front", "end", "seed"))])))
     groups = named.groupby(names, dropna=False, sort=True)
     summary = groups[value].agg(["mean", "std", "min", "max", "size"]).rename(columns={"size": "runs"})
     bounds = [_interval(rows, value, level, resamples, seed) for _, rows in groups]
     summary[["low", "high"]] = np.array(bounds, dtype=np.float64).reshape(-1, 2)
-    return summary.reset_index()
+    return summary.assign(**_residuals(named, names)).reset_index()
+
+
+def _residuals(rows: pd.DataFrame, names: list[str]) -> dict[str, NDArray[np.float64]]:
+    """How identical the IRIs of each group are, as far as the table tells: ``iri_r_median`` and ``iri_r_largest``."""
+    largest = "iri_r_largest" if "iri_r_largest" in rows else "iri_r_median"
+    wanted = {"iri_r_median": ("iri_r_median", "mean"), "iri_r_largest": (largest, "max")}
+    groups = rows.groupby(names, dropna=False, sort=True)
+    return {
+        name: groups[column].agg(how).to_numpy(dtype=np.float64)
+        for name, (column, how) in wanted.items()
+        if column in rows and name not in names
+    }
 
 
 def _default_groups() -> list[str]:
@@ -228,7 +243,22 @@ def _present(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return [name for name in names if name in table]
 
 
-def _require_distinct(rows: pd.DataFrame, names: list[str]) -> None:
+def _require_columns(table: pd.DataFrame, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in table:
+            raise InputError("column", name, "the table has no such column")
+
+
+def _groups(table: pd.DataFrame, by: Sequence[str]) -> list[str]:
+    """Those of the columns ``by`` that the table has: at least one."""
+    names = _present(table, by)
+    if not names:
+        raise InputError("by", list(by), "the table has none of these columns; name one that tells its rows apart")
+    return names
+
+
+def _require_distinct(rows: pd.DataFrame, names: list[str], of_maps: str = "") -> None:
+    """Refuse two rows with equal ``names``; ``of_maps`` is what to do where they differ in their end points."""
     double = rows[rows.duplicated(names, keep=False)]
     if double.empty:
         return
@@ -237,4 +267,5 @@ def _require_distinct(rows: pd.DataFrame, names: list[str]) -> None:
     rest = [str(name) for name in double.columns if name not in (*names, *_NO_FACTORS)]
     differ = [name for name in rest if str(one[name]) != str(other[name])]
     hint = f"they differ in {', '.join(differ[:4])}" if differ else "they are the same row twice"
-    raise InputError("by", None, f"two rows have the same {shown}; {hint}: select one, or add the column to `by`")
+    advice = of_maps if of_maps and "end_point" in differ else "select one, or add the column to `by`"
+    raise InputError("by", None, f"two rows have the same {shown}; {hint}: {advice}")

@@ -33,9 +33,27 @@ def encode_gallery(originals: Tensor, shard: Shard) -> bytes:
 
 
 def decode_gallery(data: bytes) -> dict[str, npt.NDArray[Any]]:
-    """Arrays ``images``, ``iris``, ``residual`` of a gallery file; read as data, never as code."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in ("images", "iris", "residual")}
+    """Arrays ``images``, ``iris``, ``residual`` of a gallery file; read as data, never as code.
+
+    Raises:
+        ValueError: the file is damaged, or its arrays are not those of a gallery.
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in ("images", "iris", "residual")}
+    except Exception as error:  # whatever a damaged file makes NumPy raise
+        raise ValueError(f"not a gallery: {error}") from error
+    _check(**found)
+    return found
+
+
+def _check(images: npt.NDArray[Any], iris: npt.NDArray[Any], residual: npt.NDArray[Any]) -> None:
+    """Images (k, H, W, 3) beside as many IRIs, and a number for each."""
+    coloured = images.ndim == 4 and images.shape[-1] == 3 and images.dtype == iris.dtype == np.uint8
+    if not coloured or not images.size or iris.shape != images.shape or residual.shape != images.shape[:1]:
+        raise ValueError(f"not a gallery: images {images.shape}, IRIs {iris.shape}, residuals {residual.shape}")
+    if residual.dtype.kind != "f":
+        raise ValueError(f"not a gallery: residuals are {residual.dtype}")
 
 
 def _as_bytes(images: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from raystitch.gallery import decode_gallery
-from raystitch.report import GalleryEntry, IriFacts, StudyFacts, write_report
+from raystitch.report import GalleryEntry, IriFacts, IriLevel, StudyFacts, write_report
 from raystitch.results import load_table, read_study
 from raystitch.store import Store
 from raystitch.units import FOLDERS, IriUnit, ModelUnit, still_needed
 
+_IRIS = "iris"
 _PROTOCOLS = {
     "matched": "matched: no augmentation and frozen BatchNorm on both arms",
     "paper": "paper: augmentation and moving BatchNorm on the real arm only, as published",
@@ -22,17 +24,19 @@ _PROTOCOLS = {
 def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | None = None) -> str:
     """Write the page and figures of a study under ``reports/<sweep>/``. Returns the page's path or URL.
 
-    ``on_damage`` is given the name of each unreadable results file; by default a warning is issued.
+    ``on_damage`` is given the name of each unreadable file of results, IRI indices and galleries, which is left out; by
+    default a warning is issued.
 
     Raises:
         InputError: the storage holds no such study.
     """
+    damaged = on_damage or _warn_of_damage
     study = read_study(store, sweep)
     config, folder = study["config"], f"reports/{sweep}"
     settings = config["settings"].values()  # each may have its own protocol and objectives
     protocols = dict.fromkeys(own.get("protocol") or config["protocol"] for own in settings)
     done = present_units(store, study)
-    sets = _read_sets(store, study, done)
+    sets = _read_sets(store, study, done, damaged)
     facts = StudyFacts(
         name=sweep,
         title=config["title"],
@@ -41,9 +45,9 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
         protocol="; ".join(_PROTOCOLS[name] for name in protocols),
         settings=list(config["settings"]),
         objectives=[*config["objectives"], *(name for own in settings for name in own.get("objectives") or ())],
-        iri_sets=[_iri_facts(record) for record in sets],
+        iri_sets=sets,
         failures=read_failures(store, study, done),
-        gallery=_galleries(store, sets),
+        gallery=_galleries(store, sets, damaged),
         fits_total=sum(unit["kind"] == "fit" for unit in study["units"]),
         storage=store.url,
         published=config.get("published"),
@@ -76,11 +80,18 @@ def present_units(store: Store, study: dict[str, Any]) -> set[str]:
     return set(parents) - still_needed(waiting, parents, done)
 
 
-def _read_sets(store: Store, study: dict[str, Any], done: AbstractSet[str]) -> list[dict[str, Any]]:
-    """The indices of a study's IRI sets, under the names that this study gives them."""
+def _read_sets(
+    store: Store, study: dict[str, Any], done: AbstractSet[str], damaged: Callable[[str], None]
+) -> list[IriFacts]:
+    """What the indices of a study's IRI sets say, under the names that this study gives the sets."""
     units = [unit for unit in study["units"] if unit["kind"] == IriUnit.kind and unit["id"] in done]
-    records = _parse(store, [unit["marker"] for unit in units])
-    return [{**record, **unit} for unit, record in zip(units, records, strict=True) if record]
+    sets = []
+    for unit, record in zip(units, _parse(store, [unit["marker"] for unit in units]), strict=True):
+        try:
+            sets.append(_iri_facts({**record, **unit}))
+        except (KeyError, TypeError, ValueError, AttributeError):  # whatever other JSON makes of it
+            damaged(unit["marker"])
+    return sets
 
 
 def _parse(store: Store, names: list[str]) -> list[dict[str, Any]]:
@@ -88,34 +99,52 @@ def _parse(store: Store, names: list[str]) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     for content in store.read_many(names):
         try:
-            records.append(json.loads(content))
-        except ValueError:
-            records.append({})
+            record = json.loads(content)
+        except (ValueError, RecursionError):
+            record = None
+        records.append(record if isinstance(record, dict) else {})
     return records
 
 
-def _iri_facts(record: dict[str, Any]) -> IriFacts:
-    stored, before = record["residual"], record["residual_float"]
+def _iri_facts(record: Mapping[str, Any]) -> IriFacts:
+    stored, before = ({key: float(r) for key, r in record[name].items()} for name in ("residual", "residual_float"))
     return IriFacts(
+        id=record["id"],
         front=record["front"],
         dataset=record["dataset"],
         point=record["point"],
-        module=record["module"],
-        count=record["count"],
+        module=str(record["module"]),
+        count=int(record["count"]),
+        dtype=str(record["dtype"]),
         r_median=stored["median"],
         r_p90=stored["p90"],
         r_max=stored["max"],
         r_median_float=before["median"],
         r_p90_float=before["p90"],
         r_max_float=before["max"],
-        optimiser=record["optimiser"],
-        steps=record["steps"],
+        optimiser=str(record["optimiser"]),
+        steps=int(record["steps"]),
+        levels=[
+            IriLevel(float(each["level"]), int(each["reached"]), float(each["residual"]["median"]))
+            for each in record.get("levels", ())
+        ],
     )
 
 
-def _galleries(store: Store, sets: Sequence[dict[str, Any]]) -> list[GalleryEntry]:
-    contents = store.read_many([f"iris/{record['id']}/gallery.npz" for record in sets])
-    return [
-        GalleryEntry(front=record["front"], dataset=record["dataset"], point=record["point"], **decode_gallery(content))
-        for record, content in zip(sets, contents, strict=True)
-    ]
+def _galleries(store: Store, sets: Sequence[IriFacts], damaged: Callable[[str], None]) -> list[GalleryEntry]:
+    there = store.tree(_IRIS) if sets else set()
+    names = {f"{_IRIS}/{each.id}/gallery.npz": each for each in sets}
+    names = {name: each for name, each in names.items() if name in there}  # older records may lack one
+    entries = []
+    for (name, facts), content in zip(names.items(), store.read_many(list(names)), strict=True):
+        try:
+            shown = decode_gallery(content)
+        except ValueError:
+            damaged(name)
+        else:
+            entries.append(GalleryEntry(facts.front, facts.dataset, facts.point, **shown, made=facts))
+    return entries
+
+
+def _warn_of_damage(name: str) -> None:
+    warnings.warn(f"{name} is damaged and left out; the next sweep makes it again", stacklevel=4)

@@ -101,6 +101,8 @@ NAMES = pa.schema(
 )
 """Schema of ``sweeps/<name>/rows.parquet``."""
 
+_UNIT_KEYS = frozenset({"id", "kind", "marker", "label"})
+
 SORT_BY = [
     "sweep", "setting", "front", "end", "front_point", "end_point", "arm", "objective", "seed", "iri_level", "eval_set",
 ]  # fmt: skip
@@ -193,11 +195,14 @@ def read_study(store: Store, sweep: str) -> dict[str, Any]:
     """The record of one study: ``config``, ``units``, ``created``, ``version``.
 
     Raises:
-        InputError: the storage holds no study of that name.
+        InputError: the storage holds no study of that name, or its record is damaged.
     """
     try:
         study: dict[str, Any] = json.loads(store.read(f"sweeps/{sweep}/study.json"))
-    except ValueError as error:
+        config, units = study["config"], study["units"]
+        if not (isinstance(config, dict) and isinstance(units, list) and all(map(_UNIT_KEYS.issubset, units))):
+            raise TypeError("not the record of a study")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{store.url}/sweeps/{sweep}/study.json", None, "is damaged; run the sweep again") from error
     except FileNotFoundError:
         known = sweep_names(store)
@@ -228,12 +233,16 @@ def load_results(
 
 
 def load_table(store: Store, sweep: str | None = None, on_damage: Callable[[str], None] | None = None) -> pd.DataFrame:
-    """:func:`load_results` for a store that is already open; ``on_damage`` is given each unreadable file's name."""
+    """:func:`load_results` for a store that is already open; ``on_damage`` is given each unreadable file's name.
+
+    A study whose record is there but whose file of rows is not counts as damaged; by default a warning is issued.
+    """
     damaged = on_damage or _warn_of_damage
     if sweep is not None:
         read_study(store, sweep)
     sweeps = [sweep] if sweep is not None else sweep_names(store)
-    names = _concat(_decode_all(store, [f"sweeps/{name}/rows.parquet" for name in sweeps], damaged), NAMES)
+    wanted_rows = [f"sweeps/{name}/rows.parquet" for name in sweeps]
+    names = _concat(_decode_all(store, _there(store, wanted_rows, damaged), damaged), NAMES)
     wanted = set(names["unit"])
     done = sorted(n for n in store.names("fits") if n.removesuffix(".parquet") in wanted)
     measured = _concat(_decode_all(store, [f"fits/{name}" for name in done], damaged), MEASURED)
@@ -249,6 +258,14 @@ def _column_order() -> list[str]:
     return first + [name for name in MEASURED.names if name not in first]
 
 
+def _there(store: Store, names: list[str], damaged: Callable[[str], None]) -> list[str]:
+    """Those of the names that have a file; the others are damage."""
+    there = [name for name in names if store.exists(name)]
+    for name in sorted(set(names) - set(there)):
+        damaged(name)
+    return there
+
+
 def _decode_all(store: Store, names: list[str], damaged: Callable[[str], None]) -> list[pa.Table]:
     tables = []
     for name, content in zip(names, store.read_many(names), strict=True):
@@ -260,7 +277,7 @@ def _decode_all(store: Store, names: list[str], damaged: Callable[[str], None]) 
 
 
 def _warn_of_damage(name: str) -> None:
-    warnings.warn(f"{name} is damaged and left out; the next sweep makes it again", stacklevel=4)
+    warnings.warn(f"{name} is damaged or missing, and left out; run the sweep again to have it made", stacklevel=4)
 
 
 def _concat(tables: Sequence[pa.Table], schema: pa.Schema) -> pd.DataFrame:

@@ -135,6 +135,7 @@ def facts(**other: Any) -> StudyFacts:
             steps=400,
             r_p90_float=1.6 * RESIDUALS[point - 1],
             r_max_float=3.9 * RESIDUALS[point - 1],
+            dtype="uint8",
         )
         for front in (1, 2)
         for point in range(1, 10)

@@ -14,7 +14,7 @@ from raystitch.errors import InputError
 from raystitch.results import NAMES
 
 
-def _row(point: int, agreement: float, **other: Any) -> dict[str, Any]:
+def row(point: int, agreement: float, **other: Any) -> dict[str, Any]:
     base = {
         "unit": f"{point}-{other}",
         "sweep": "s",
@@ -50,16 +50,16 @@ def test_every_name_of_the_results_table_tells_curves_apart() -> None:
 def test_excess_is_marked_minus_shuffled_of_the_same_fit() -> None:
     table = pd.DataFrame(
         [
-            _row(1, 97.0),
-            _row(1, 90.0, eval_set="shuffled"),
-            _row(2, 80.0),
-            _row(2, 15.0, eval_set="shuffled"),
-            _row(2, 50.0, eval_set="clean"),
-            _row(2, 60.0, objective="fula"),  # its shuffled row is still to come
-            _row(2, 70.0, seed=2),
-            _row(2, 71.0, seed=2, eval_set="shuffled"),
-            _row(0, 100.0, objective="none", arm="none", seed=None),
-            _row(0, 99.0, objective="none", arm="none", seed=None, eval_set="shuffled"),
+            row(1, 97.0),
+            row(1, 90.0, eval_set="shuffled"),
+            row(2, 80.0),
+            row(2, 15.0, eval_set="shuffled"),
+            row(2, 50.0, eval_set="clean"),
+            row(2, 60.0, objective="fula"),  # its shuffled row is still to come
+            row(2, 70.0, seed=2),
+            row(2, 71.0, seed=2, eval_set="shuffled"),
+            row(0, 100.0, objective="none", arm="none", seed=None),
+            row(0, 99.0, objective="none", arm="none", seed=None, eval_set="shuffled"),
         ]
     )
     found = excess_agreement(table.sample(frac=1, random_state=0)).sort_values(["front_point", "seed"])
@@ -72,16 +72,16 @@ def test_excess_is_marked_minus_shuffled_of_the_same_fit() -> None:
 def test_raua_is_the_mean_over_interior_points() -> None:
     table = pd.DataFrame(
         [
-            _row(0, 100.0, objective="none", arm="none", seed=None),
-            _row(1, 90.0),
-            _row(2, 60.0),
-            _row(3, 30.0),
-            _row(4, 10.0, objective="none", arm="none", seed=None),
-            _row(1, 80.0, eval_set="adversarial"),
-            _row(2, 40.0, eval_set="adversarial"),
-            _row(3, 0.0, eval_set="adversarial"),
-            _row(1, 70.0, arm="iri"),  # the rest is still running
-            _row(2, math.nan, arm="iri"),
+            row(0, 100.0, objective="none", arm="none", seed=None),
+            row(1, 90.0),
+            row(2, 60.0),
+            row(3, 30.0),
+            row(4, 10.0, objective="none", arm="none", seed=None),
+            row(1, 80.0, eval_set="adversarial"),
+            row(2, 40.0, eval_set="adversarial"),
+            row(3, 0.0, eval_set="adversarial"),
+            row(1, 70.0, arm="iri"),  # the rest is still running
+            row(2, math.nan, arm="iri"),
         ]
     )
     found = raua(table).set_index(["arm", "eval_set"])
@@ -95,7 +95,7 @@ def test_raua_is_the_mean_over_interior_points() -> None:
 
 
 def test_rows_that_cannot_be_told_apart_are_refused_and_a_new_factor_may_be_named() -> None:
-    table = pd.DataFrame([_row(1, 90.0, level=0.1), _row(1, 50.0, level=0.4), _row(2, 70.0, level=0.1)])
+    table = pd.DataFrame([row(1, 90.0, level=0.1), row(1, 50.0, level=0.4), row(2, 70.0, level=0.1)])
     with pytest.raises(InputError, match=r"front_point 1; they differ in level"):
         raua(table)
     found = raua(table, by=[*CURVE, "level"])
@@ -107,12 +107,12 @@ def test_rows_that_cannot_be_told_apart_are_refused_and_a_new_factor_may_be_name
     with pytest.raises(InputError, match="the same row twice"):
         raua(pd.concat([table[:1], table[:1]]))
     with pytest.raises(InputError, match="they differ in end_point"):
-        raua(pd.DataFrame([_row(1, 90.0), _row(1, 50.0, end_point=2)]))
+        raua(pd.DataFrame([row(1, 90.0), row(1, 50.0, end_point=2)]))
 
 
 def test_runs_of_a_group_have_mean_and_spread() -> None:
     runs = {("clean/1", 1): 80.0, ("clean/1", 2): 82.0, ("clean/2", 1): 90.0, ("clean/2", 2): 92.0}
-    table = pd.DataFrame([_row(1, value, front=front, seed=seed) for (front, seed), value in runs.items()])
+    table = pd.DataFrame([row(1, value, front=front, seed=seed) for (front, seed), value in runs.items()])
     found = over_runs(table, "agreement").iloc[0]
     assert (found["mean"], found["min"], found["max"], found["runs"]) == (86.0, 80.0, 92.0, 4)
     assert found["std"] == pytest.approx(np.std([80, 82, 90, 92], ddof=1))
@@ -123,7 +123,7 @@ def test_runs_of_a_group_have_mean_and_spread() -> None:
 
 def test_seeds_of_one_pair_alone_would_understate_the_spread() -> None:
     # Between pairs 0 or 10, within pairs nothing: of two pairs drawn, both are the low one with probability 1/4.
-    table = pd.DataFrame([_row(1, 10.0 * (f - 1), front=f"clean/{f}", seed=s) for f in (1, 2) for s in range(50)])
+    table = pd.DataFrame([row(1, 10.0 * (f - 1), front=f"clean/{f}", seed=s) for f in (1, 2) for s in range(50)])
     found = over_runs(table, "agreement", level=0.4).iloc[0]
     assert (found["low"], found["high"]) == (5.0, 5.0)  # the middle 40 % of ¼, ½, ¼
     found = over_runs(table, "agreement", level=0.9).iloc[0]
@@ -132,7 +132,7 @@ def test_seeds_of_one_pair_alone_would_understate_the_spread() -> None:
 
 def test_interval_over_the_seeds_of_one_pair_follows_the_normal_theory() -> None:
     values = np.linspace(40, 60, 100)
-    table = pd.DataFrame([_row(1, value, seed=seed) for seed, value in enumerate(values)])
+    table = pd.DataFrame([row(1, value, seed=seed) for seed, value in enumerate(values)])
     found = over_runs(table, "agreement", resamples=4000).iloc[0]
     width = 1.96 * values.std() / math.sqrt(len(values))
     assert found["low"] == pytest.approx(50 - width, abs=0.1)
@@ -141,7 +141,7 @@ def test_interval_over_the_seeds_of_one_pair_follows_the_normal_theory() -> None
 
 def test_pairs_with_unequal_numbers_of_runs_are_drawn_within_their_own() -> None:
     table = pd.DataFrame(
-        [_row(1, 3.0, front="clean/1", seed=s) for s in range(5)] + [_row(1, 7.0, front="clean/2", seed=1)]
+        [row(1, 3.0, front="clean/1", seed=s) for s in range(5)] + [row(1, 7.0, front="clean/2", seed=1)]
     )
     found = over_runs(table, "agreement", level=0.9).iloc[0]
     assert found["mean"] == pytest.approx((5 * 3 + 7) / 6)
@@ -149,7 +149,7 @@ def test_pairs_with_unequal_numbers_of_runs_are_drawn_within_their_own() -> None
 
 
 def test_one_run_has_no_interval_and_draws_follow_the_seed() -> None:
-    table = pd.DataFrame([_row(point, 50.0 + seed * point, seed=seed) for point in (1, 2) for seed in (1, 2, 3)])
+    table = pd.DataFrame([row(point, 50.0 + seed * point, seed=seed) for point in (1, 2) for seed in (1, 2, 3)])
     alone = over_runs(table[table["seed"] == 1], "agreement")
     assert alone[["std", "low", "high"]].isna().all(axis=None)
     assert alone["mean"].tolist() == [51.0, 52.0]
@@ -160,7 +160,7 @@ def test_one_run_has_no_interval_and_draws_follow_the_seed() -> None:
 def test_scores_can_be_chained() -> None:
     table = pd.DataFrame(
         [
-            _row(point, 80.0 - 10 * point * shuffled - seed, seed=seed, eval_set="shuffled" if shuffled else "test")
+            row(point, 80.0 - 10 * point * shuffled - seed, seed=seed, eval_set="shuffled" if shuffled else "test")
             for point in (1, 2)
             for seed in (1, 2)
             for shuffled in (0, 1)
@@ -173,7 +173,7 @@ def test_scores_can_be_chained() -> None:
 
 
 def test_empty_tables_stay_empty_and_unknown_columns_are_refused() -> None:
-    empty = pd.DataFrame([_row(1, 90.0)])[:0]
+    empty = pd.DataFrame([row(1, 90.0)])[:0]
     assert excess_agreement(empty).empty
     assert raua(empty).empty
     assert over_runs(empty, "agreement").empty
@@ -185,91 +185,9 @@ def test_empty_tables_stay_empty_and_unknown_columns_are_refused() -> None:
         over_runs(empty, "agreement", level=95)
 
 
-def _iri(level: float | None, r: float, agreement: float, **other: Any) -> dict[str, Any]:
-    known = {"arm": "iri", "iri_level": level, "iri_r_median": r, "iri_r_p90": 2 * r}
-    return _row(other.pop("point", 1), agreement, **{**known, **other})
-
-
-def test_by_residual_gives_the_change_and_the_slope_per_halving_of_each_run() -> None:
-    table = pd.DataFrame(
-        [
-            _iri(0.4, 0.4, 80.0),
-            _iri(0.1, 0.1, 60.0),  # two halvings: −10 each
-            _iri(None, 0.05, 45.0),  # one more: −15
-            _iri(0.4, 0.4, 90.0, seed=2),
-            _iri(None, 0.2, 88.0, seed=2),
-            _row(1, 95.0),
-            _row(0, 100.0, objective="none", arm="none", iri_level=None),
-        ]
-    )
-    found = by_residual(table.sample(frac=1, random_state=0))
-    assert found["iri_r_median"].tolist() == [0.05, 0.1, 0.4, 0.2, 0.4]
-    assert found["agreement"].tolist() == [45.0, 60.0, 80.0, 88.0, 90.0]
-    assert found["change"].tolist() == [-35.0, -20.0, 0.0, -2.0, 0.0]
-    assert found["per_halving"].tolist() == pytest.approx([-15.0, -10.0, math.nan, -2.0, math.nan], nan_ok=True)
-    assert found["smallest"].tolist() == [True, False, False, True, False]
-    assert found["iri_r_p90"].tolist() == [0.1, 0.2, 0.8, 0.4, 0.8]
-    assert {"unit", "front_module"}.isdisjoint(found)
-
-
-def test_a_trend_looks_past_levels_that_differ_by_too_little() -> None:
-    rows = [_iri(0.4, 0.4, 80.0), _iri(0.2, 0.12, 50.0), _iri(0.1, 0.105, 70.0), _iri(None, 0.1, 60.0)]
-    found = by_residual(pd.DataFrame(rows))
-    # 0.105 and 0.12 are less than 1.25 × 0.1, so the next is 0.4: two halvings
-    assert found["per_halving"][0] == pytest.approx((60.0 - 80.0) / 2)
-    assert found["change"][0] == -20.0
-
-
-def test_at_equal_residuals_the_best_of_the_run_is_quoted_and_one_level_alone_has_no_trend() -> None:
-    same = by_residual(pd.DataFrame([_iri(0.1, 0.3, 50.0), _iri(0.4, 0.3, 52.0), _iri(None, 0.3, 51.0)]))
-    assert same[same["smallest"]]["agreement"].tolist() == [51.0]
-    assert same["per_halving"].isna().all()
-    alone = by_residual(pd.DataFrame([_iri(None, 0.0, 50.0), _iri(None, math.nan, 1.0, seed=2)]))
-    assert alone[["agreement", "smallest"]].to_numpy().tolist() == [[50.0, True]]
-    assert alone[["change", "per_halving"]].isna().all(axis=None)
-
-
-def test_trends_are_averaged_over_runs_by_the_same_means_as_all_scores() -> None:
-    rows = [
-        _iri(level, r, value + 2 * seed, seed=seed)
-        for seed in (1, 2)
-        for level, r, value in ((0.4, 0.4, 70.0), (None, 0.1, 50.0))
-    ]
-    trends = by_residual(pd.DataFrame(rows))
-    quoted = over_runs(trends[trends["smallest"]], "agreement")
-    assert quoted[["mean", "runs"]].to_numpy().tolist() == [[53.0, 2]]
-    assert over_runs(trends[trends["smallest"]], "per_halving")["mean"].tolist() == [-10.0]
-
-
-def test_excess_agreement_keeps_its_residual_and_so_has_a_trend_too() -> None:
-    rows = []
-    for level, r, marked in ((0.4, 0.4, 60.0), (None, 0.2, 50.0)):
-        rows += [_iri(level, r, marked), _iri(level, r, 40.0, eval_set="shuffled")]
-    found = excess_agreement(pd.DataFrame([*rows, _row(1, 90.0), _row(1, 10.0, eval_set="shuffled")]))
-    assert found.sort_values("excess")["excess"].tolist() == [10.0, 20.0, 80.0]
-    trends = by_residual(found, "excess")
-    assert trends[["iri_r_median", "excess"]].to_numpy().tolist() == [[0.2, 10.0], [0.4, 20.0]]
-    assert trends["per_halving"][0] == pytest.approx(-10.0)
-
-
-def test_raua_tells_residual_levels_apart_and_says_the_largest_residual() -> None:
-    rows = [
-        _iri(level, r * point, 90.0 - 10 * point - (level is None), point=point, eval_set="apgd_ce_dlr")
-        for level, r in ((0.4, 0.2), (None, 0.1))
-        for point in (1, 2)
-    ]
-    rows += [_row(point, 70.0, eval_set="apgd_ce_dlr") for point in (1, 2)]
-    found = raua(pd.DataFrame(rows)).set_index(["arm", "iri_level"])
-    assert found.index.tolist()[0] == ("iri", 0.4)
-    assert found["raua"].tolist() == [75.0, 74.0, 70.0]
-    assert found["iri_r_largest"].tolist() == pytest.approx([0.4, 0.2, math.nan], nan_ok=True)
-    assert found["complete"].all()
-    assert "iri_r_largest" not in raua(pd.DataFrame([_row(1, 90.0)]))
-
-
 def test_rows_of_representation_metrics_are_no_scores_of_stitches() -> None:
-    alike = _row(1, math.nan, objective="none", arm="none", eval_set="train", cka=0.5, iri_level=0.4, iri_r_median=0.4)
-    table = pd.DataFrame([_row(1, 90.0), _row(1, 80.0, eval_set="shuffled"), alike, {**alike, "iri_level": None}])
+    alike = row(1, math.nan, objective="none", arm="none", eval_set="train", cka=0.5, iri_level=0.4, iri_r_median=0.4)
+    table = pd.DataFrame([row(1, 90.0), row(1, 80.0, eval_set="shuffled"), alike, {**alike, "iri_level": None}])
     assert excess_agreement(table)["excess"].tolist() == [10.0]
     assert raua(table)["points"].tolist() == [1, 1]
     assert over_runs(table, "agreement")["runs"].tolist() == [1, 1]
@@ -277,8 +195,19 @@ def test_rows_of_representation_metrics_are_no_scores_of_stitches() -> None:
     assert by_residual(table).empty
 
 
-def test_by_residual_refuses_what_it_cannot_tell_apart() -> None:
-    with pytest.raises(InputError, match="they differ in note"):
-        by_residual(pd.DataFrame([_iri(None, 0.1, 50.0, note="a"), _iri(None, 0.1, 50.0, note="b")]))
-    with pytest.raises(InputError, match="column = 'iri_r_median': the table has no such column"):
-        by_residual(pd.DataFrame([_row(1, 90.0)]))
+@pytest.mark.parametrize("column", ["agreement", "eval_set"])
+def test_excess_agreement_names_a_missing_column(column: str) -> None:
+    with pytest.raises(InputError, match=f"column = '{column}': the table has no such column"):
+        excess_agreement(pd.DataFrame([row(1, 90.0)]).drop(columns=column))
+
+
+@pytest.mark.parametrize("column", ["agreement", "objective", "front_point"])
+def test_raua_names_a_missing_column(column: str) -> None:
+    with pytest.raises(InputError, match=f"column = '{column}': the table has no such column"):
+        raua(pd.DataFrame([row(1, 90.0)]).drop(columns=column))
+
+
+def test_raua_of_a_map_says_what_to_leave_out() -> None:
+    table = pd.DataFrame([row(i, 90.0, end_point=j) for i in (1, 2) for j in (1, 2)])
+    with pytest.raises(InputError, match=r"differ in end_point, kappa: .*leave out settings with points: cross"):
+        raua(table.assign(kappa=range(4)))

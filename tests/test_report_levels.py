@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from report_study import OBJECTIVES, row
+from report_study import OBJECTIVES, facts, row
 from report_study_full import levels
+from test_report_page import page_of
 
+from raystitch.report import IriFacts, IriLevel, StudyFacts
 from raystitch.report.frame import tidy, with_excess
 from raystitch.report.gaps import gap_rows
-from raystitch.report.levels import Place, against_residual, places, real_value, trend_table
+from raystitch.report.levels import Place, against_residual, places, reached, real_value, trend_table
 from raystitch.report.levels_figure import levels_figure
 from raystitch.report.look import figure_look
 from raystitch.report.panels import Panel, make_panels
@@ -125,6 +128,40 @@ def test_the_figure_has_axes_per_point_with_better_iris_to_the_right() -> None:
         real_value(panel, Place("iri", 1, 1), objective) for objective in OBJECTIVES
     ]
     assert [text.get_text() for text in ax.texts] == ["best", "0.1", "0.2", "0.4"]
+
+
+def told(point: int, *levels: tuple[float, int], front: str = "a/1") -> IriFacts:
+    found = [IriLevel(level, count, 0.1) for level, count in levels]
+    return replace(facts().iri_sets[0], front=front, point=point, levels=found)
+
+
+def test_levels_that_no_image_reached_are_left_out_and_named() -> None:
+    rows = [each for point in (1, 2) for each in three_levels(point=point)]
+    panel = only_panel([*rows, *three_levels(front="a/2", point=2)])
+    sets = [told(1, (0.4, 9), (0.1, 0)), told(2, (0.4, 9), (0.1, 1)), told(2, (0.1, 0), front="a/2")]
+    found, words = reached(panel, sets)
+    kept = found.levels.groupby(["front", "front_point"])["iri_level"].agg(lambda r: sorted(r.dropna()))
+    assert kept.to_dict() == {("a/1", 1): [0.4], ("a/1", 2): [0.1, 0.4], ("a/2", 2): [0.4]}
+    assert words == "0.1 at point 1; 0.1 at point 2"
+    assert len(found.rows) == len(panel.rows)
+
+
+def test_a_level_that_one_of_two_sets_reached_is_kept_and_so_is_one_of_which_nothing_is_told() -> None:
+    panel = only_panel(three_levels())
+    for sets in ([], [told(2, (0.1, 0))], [told(1, (0.1, 0)), told(1, (0.1, 3))]):
+        found, words = reached(panel, sets)
+        assert (len(found.levels), words) == (3, "")
+
+
+def test_a_page_without_any_reached_level_shows_no_trend_but_its_example_still_takes_one_level() -> None:
+    frame = pd.DataFrame([iri(0.1, 0.3, 60.0), iri(None, 0.3, 60.0)])
+    for reached_by, shown in ((0, False), (1, True)):
+        study = StudyFacts("s", iri_sets=[told(1, (0.1, reached_by))])
+        page = page_of(frame, study)
+        assert ("against the residual of the IRIs" in page.text) == shown
+        assert "& df.iri_level.isna()]" in page.text
+    partly = StudyFacts("s", iri_sets=[told(1, (0.4, 9), (0.1, 0))])
+    assert "the IRIs are those of the best: 0.1 at point 1." in page_of(pd.DataFrame(three_levels()), partly).text
 
 
 def test_single_sided_arms_have_axes_of_their_own() -> None:

@@ -7,6 +7,7 @@ import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ import pytest
 from PIL import Image
 from report_study import RESIDUALS, cross_map, curves, ends, facts, row
 
-from raystitch.report import GalleryEntry, StudyFacts, write_report
+from raystitch.report import GalleryEntry, IriLevel, StudyFacts, write_report
 
 PAYLOAD = "<script>alert('x')</script>"
 
@@ -120,7 +121,7 @@ def test_the_table_of_iri_sets_has_residuals_before_and_after_rounding(page: Pag
     table = next(table for table in page.tables if table[0][0] == "Front")
     assert len(table) == 2 + 18
     assert table[2] == [
-        *("pixel/1", "cifar10", "1", "layer1.1", "50,000", "adam", "400"),
+        *("pixel/1", "cifar10", "1", "layer1.1", "50,000", "adam", "400", "uint8"),
         *("0.011", "0.019", "0.047", "0.012", "0.020", "0.048"),
     ]
 
@@ -133,6 +134,45 @@ def test_the_gallery_holds_the_very_pixels_and_each_residual(page: Page) -> None
     for shown, pixels in ((image, entry.images[2]), (iri, entry.iris[2])):
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(base64.b64decode(shown)))), pixels)
     assert page.text.count(f"r {RESIDUALS[3]:.3f}") == 8
+
+
+def gallery_heads(page: Page) -> list[str]:
+    return [line[0] for table in page.tables for line in table if line[0].startswith("point ")]
+
+
+def test_sets_of_one_point_say_how_each_was_made_and_a_set_alone_does_not() -> None:
+    shown, made = facts().gallery, facts().iri_sets[0]
+    recipes = [("sign", 200), ("adam", 400), ("adam", 100)]
+    several = [replace(shown[0], made=replace(made, optimiser=name, steps=steps)) for name, steps in recipes]
+    study = StudyFacts("s", gallery=[*several, replace(shown[1], made=made)])
+    assert gallery_heads(page_of(pd.DataFrame(), study)) == [
+        *("point 1|adam, 100 steps", "point 1|adam, 400 steps", "point 1|sign, 200 steps"),
+        "point 4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "heads"),
+    [
+        ({"dtype": "float16"}, ["float16", "uint8"]),
+        ({"levels": [IriLevel(0.4, 8, 0.39), IriLevel(0.2, 5, 0.19)]}, ["uint8", "uint8, levels 0.4, 0.2"]),
+        ({}, ["uint8, a1", "uint8, b2"]),
+    ],
+)
+def test_sets_of_one_recipe_are_told_apart_by_what_else_they_differ_in(other: dict[str, Any], heads: list[str]) -> None:
+    shown, made = facts().gallery[0], replace(facts().iri_sets[0], id="a1")
+    study = StudyFacts("s", gallery=[replace(shown, made=each) for each in (replace(made, id="b2", **other), made)])
+    found = gallery_heads(page_of(pd.DataFrame(), study))
+    assert sorted(found) == [f"point 1|adam, 400 steps, {each}" for each in heads]
+
+
+def test_the_table_of_iri_sets_says_of_each_level_how_many_images_reached_it() -> None:
+    made = facts().iri_sets[0]
+    levels = [IriLevel(0.45, 50_000, 0.446), IriLevel(0.15, 0, 0.21)]
+    table = page_of(pd.DataFrame(), StudyFacts("s", iri_sets=[made, replace(made, point=2, levels=levels)])).tables[0]
+    assert [len(line) for line in table[2:]] == [14, 14, 1]
+    text = "0.45 reached by 50,000 images, median r 0.446; 0.15 reached by 0 images, median r 0.210"
+    assert table[4] == [f"|Residual levels of this set: {text}."]
 
 
 def test_a_gallery_too_large_for_a_page_is_cut_and_says_so() -> None:

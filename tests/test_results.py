@@ -10,7 +10,7 @@ from test_plan import CATALOGUE, study
 import raystitch
 from raystitch.errors import InputError
 from raystitch.plan import expand
-from raystitch.results import MEASURED, encode_rows, load_results, publish_study
+from raystitch.results import MEASURED, encode_rows, load_results, load_table, publish_study
 from raystitch.store import Store
 
 REQUIRED = [
@@ -94,6 +94,35 @@ def test_a_damaged_file_is_named_and_left_out(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=plan.fits[2].marker):
         table = load_results(str(tmp_path))
     assert table["agreement"].tolist() == [50.0]
+
+
+@pytest.mark.parametrize("sweep", ["first", None])
+def test_a_study_without_its_rows_is_damage_of_one_line(tmp_path: Path, sweep: str | None) -> None:
+    store = Store(str(tmp_path))
+    for name in ("first", "second"):
+        config = study(name=name)
+        publish_study(store, config, expand(config, CATALOGUE), {"created": "now", "version": "1"})
+    plan = expand(study(), CATALOGUE)
+    store.publish(plan.fits[1].marker, encode_rows([row(plan.fits[1], 50.0)]))
+    store.remove("sweeps/first/rows.parquet")
+    with pytest.warns(UserWarning, match=r"sweeps/first/rows.parquet is damaged or missing.*run the sweep again"):
+        table = load_results(str(tmp_path), sweep)
+    assert table["sweep"].tolist() == ([] if sweep else ["second"])
+    named: list[str] = []
+    load_table(store, "first", named.append)
+    assert named == ["sweeps/first/rows.parquet"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    ["", "{", "[]", "3", "null", "{}", '{"config": {}}', '{"config": [], "units": []}', '{"config": {}, "units": {}}',
+     '{"config": {}, "units": [3]}', '{"config": {}, "units": [{"id": "x"}]}', "[" * 100_000],
+)  # fmt: skip
+def test_a_damaged_record_of_a_study_is_one_line(tmp_path: Path, record: str) -> None:
+    store = Store(str(tmp_path))
+    store.replace("sweeps/first/study.json", record.encode())
+    with pytest.raises(InputError, match=r"first/study.json: is damaged; run the sweep again"):
+        load_results(str(tmp_path), "first")
 
 
 def test_unknown_sweep_is_named(tmp_path: Path) -> None:

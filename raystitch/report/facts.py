@@ -10,11 +10,24 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
+class IriLevel:
+    """A residual at which an inversion left images as well: how many came to it, and their median r as stored.
+
+    Images that did not come to it are in the set of the level as good as they got, so the median is one of them too.
+    """
+
+    level: float
+    reached: int
+    r_median: float
+
+
+@dataclass(frozen=True)
 class IriFacts:
     """One IRI set and its residuals r (relative, METHOD §2; unitless, 0 = identical).
 
     ``r_median``, ``r_p90`` and ``r_max`` are those of the images as stored, after rounding to 8 bit where that is how
-    they are stored: the ones to quote. The ``_float`` values were measured before rounding.
+    they are stored: the ones to quote. The ``_float`` values were measured before rounding. ``dtype`` is that of the images
+    as stored; ``id`` names the set in the storage.
     """
 
     front: str
@@ -30,11 +43,17 @@ class IriFacts:
     steps: int
     r_p90_float: float | None = None
     r_max_float: float | None = None
+    dtype: str = ""
+    levels: Sequence[IriLevel] = ()
+    id: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class GalleryEntry:
-    """A few images beside their IRIs: uint8 (k, H, W, 3) each, and the residual of each IRI as stored, (k,)."""
+    """A few images beside their IRIs: uint8 (k, H, W, 3) each, and the residual of each IRI as stored, (k,).
+
+    ``made`` says how, where sets of one front, dataset and point must be told apart.
+    """
 
     front: str
     dataset: str
@@ -42,6 +61,7 @@ class GalleryEntry:
     images: NDArray[Any]
     iris: NDArray[Any]
     residual: NDArray[Any]
+    made: IriFacts | None = None
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from raystitch.analysis import by_residual
+from raystitch.report.facts import IriFacts
 from raystitch.report.frame import in_order
 from raystitch.report.gaps import number
 from raystitch.report.look import ARM_NAMES, ARMS, objective_name
@@ -25,6 +26,24 @@ class Place:
     arm: str
     front_point: int
     end_point: int
+
+
+def reached(panel: Panel, sets: Sequence[IriFacts]) -> tuple[Panel, str]:
+    """The panel without the levels that no image of their IRI sets reached, and these in words: ``0.15 at point 10``.
+
+    The images of such a level are those of the best, so its scores are no scores at another residual. A level of which no set
+    tells how many images reached it is kept.
+    """
+    counts: dict[tuple[str, str, int, float], int] = {}
+    for each in sets:
+        for level in each.levels:
+            place = (each.front, each.dataset, each.point, level.level)
+            counts[place] = counts.get(place, 0) + level.reached
+    named = panel.levels[["front", "dataset", "front_point", "iri_level"]].itertuples(index=False, name=None)
+    left_out = pd.Series([counts.get(place, 1) == 0 for place in named], index=panel.levels.index, dtype=bool)
+    found = panel.levels[left_out].groupby("front_point")["iri_level"].unique()
+    words = [f"{', '.join(f'{r:g}' for r in sorted(levels))} at point {point}" for point, levels in found.items()]
+    return replace(panel, levels=panel.levels[~left_out]), "; ".join(words)
 
 
 def places(panel: Panel) -> list[Place]:

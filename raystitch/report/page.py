@@ -58,7 +58,7 @@ def write_report(results: pd.DataFrame, study: StudyFacts, out: Out) -> None:
     similarities = find_similarities(similarity_rows(results), panels, study.settings)
     with figure_look():
         parts = {
-            "sections": [_section(panel, study.objectives, out) for panel in panels],
+            "sections": [_section(panel, study, out) for panel in panels],
             "overview": _overview(panels, study.objectives, out),
             "beside": _beside(panels, study, objectives, out),
             "similarities": [_similarity(each, study.objectives, out) for each in similarities],
@@ -88,9 +88,9 @@ def _environment() -> Environment:
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
-def _section(panel: Panel, order: Sequence[str], out: Out) -> dict[str, Any]:
+def _section(panel: Panel, study: StudyFacts, out: Out) -> dict[str, Any]:
     """Everything the template shows of one panel; its figures are written on the way."""
-    objectives = in_order(panel.rows["objective"], order)
+    objectives = in_order(panel.rows["objective"], study.objectives)
     rows = gap_rows(panel, objectives)
     ends = unstitched(panel)["mean"]
     return {
@@ -107,12 +107,15 @@ def _section(panel: Panel, order: Sequence[str], out: Out) -> dict[str, Any]:
         "ends": [("end alone" if p == 0 else "front alone", tables.percent(float(v))) for p, v in ends.items()],
         "no_residual": _points_without_residual(panel),
         "raua": tables.raua_table(panel, objectives) if panel.attacked else [],
-        "levels": _levels(panel, objectives, out) if panel.has_levels else None,
+        "levels": _levels(panel, objectives, study, out),
     }
 
 
-def _levels(panel: Panel, order: Sequence[str], out: Out) -> dict[str, Any]:
-    """Agreement against r: the figure, and the value at the smallest r with its trend."""
+def _levels(panel: Panel, order: Sequence[str], study: StudyFacts, out: Out) -> dict[str, Any] | None:
+    """Agreement against r: the figure, and the value at the smallest r with its trend; nothing for a single level."""
+    panel, unreached = levels.reached(panel, study.iri_sets)
+    if not panel.has_levels:
+        return None
     objectives = in_order(panel.levels["objective"], order)
     lines = levels.trend_table(panel, objectives)
     name, label = f"levels/{panel.slug}", f"Agreement against the residual of the IRIs: {panel.label}"
@@ -122,6 +125,7 @@ def _levels(panel: Panel, order: Sequence[str], out: Out) -> dict[str, Any]:
         "figure": _draw(levels_figure(panel, objectives), name, label, out) if has_places else None,
         "objectives": [objective_name(each) for each in objectives],
         "lines": lines,
+        "unreached": unreached,
         "folded": len(lines) > FOLD_ROWS_OVER,
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raystitch.analysis import over_runs, raua
-from raystitch.report.facts import GalleryEntry, IriFacts, StudyFacts
+from raystitch.report.facts import GalleryEntry, IriFacts, IriLevel, StudyFacts
 from raystitch.report.frame import NO_VALUE
 from raystitch.report.gaps import Gap, GapRow, Interval
 from raystitch.report.look import objective_name
@@ -113,7 +114,7 @@ def _raua_line(own: pd.DataFrame, arm: str, objective: str, most: int) -> dict[s
 
 
 def iri_table(sets: Sequence[IriFacts]) -> list[dict[str, Any]]:
-    """One line per IRI set, by front, dataset and point; residuals before rounding and as stored."""
+    """One line per IRI set, by front, dataset and point; residuals before rounding and as stored, and its levels in words."""
     return [
         {
             "front": facts.front,
@@ -123,11 +124,18 @@ def iri_table(sets: Sequence[IriFacts]) -> list[dict[str, Any]]:
             "count": f"{facts.count:,}",
             "optimiser": facts.optimiser,
             "steps": str(facts.steps),
+            "dtype": facts.dtype or NOTHING,
+            "levels": [_level_text(each) for each in facts.levels],
             "before": [residual(r) for r in (facts.r_median_float, facts.r_p90_float, facts.r_max_float)],
             "stored": [residual(r) for r in (facts.r_median, facts.r_p90, facts.r_max)],
         }
-        for facts in sorted(sets, key=lambda s: (s.front, s.dataset, s.point))
+        for facts in sorted(sets, key=lambda s: (s.front, s.dataset, s.point, *_recipe_order(s)))
     ]
+
+
+def _level_text(level: IriLevel) -> str:
+    images = "1 image" if level.reached == 1 else f"{level.reached:,} images"
+    return f"{level.level:g} reached by {images}, median r {residual(level.r_median)}"
 
 
 @dataclass
@@ -144,18 +152,55 @@ class GalleryTable:
 def gallery_tables(entries: Sequence[GalleryEntry]) -> list[GalleryTable]:
     """Group entries that show IRIs of the same images and front, so that these images are shown once."""
     tables: list[GalleryTable] = []
-    for entry in sorted(entries, key=lambda e: (e.front, e.dataset, e.point)):
-        last = tables[-1] if tables else None
-        fits = last is not None and (last.front, last.dataset) == (entry.front, entry.dataset)
-        if last is None or not fits or not np.array_equal(last.pixels, entry.images):
-            last = GalleryTable(entry.front, entry.dataset, entry.images, list(map(image_uri, entry.images)), [])
-            tables.append(last)
-        iris = [
-            {"uri": image_uri(pixels), "r": residual(float(r))}
-            for pixels, r in zip(entry.iris, entry.residual, strict=True)
-        ]
-        last.rows.append({"point": entry.point, "iris": iris})
+    for (front, dataset, point), group in groupby(sorted(entries, key=_gallery_order), _gallery_place):
+        alike = list(group)
+        for entry, recipe in zip(alike, told_apart([entry.made for entry in alike]), strict=True):
+            last = tables[-1] if tables else None
+            fits = last is not None and (last.front, last.dataset) == (front, dataset)
+            if last is None or not fits or not np.array_equal(last.pixels, entry.images):
+                last = GalleryTable(front, dataset, entry.images, list(map(image_uri, entry.images)), [])
+                tables.append(last)
+            last.rows.append({"point": point, "recipe": recipe, "iris": _gallery_cells(entry)})
     return tables
+
+
+def _gallery_cells(entry: GalleryEntry) -> list[dict[str, str]]:
+    shown = zip(entry.iris, entry.residual, strict=True)
+    return [{"uri": image_uri(pixels), "r": residual(float(r))} for pixels, r in shown]
+
+
+def _gallery_place(entry: GalleryEntry) -> tuple[str, str, int]:
+    return entry.front, entry.dataset, entry.point
+
+
+def _gallery_order(entry: GalleryEntry) -> tuple[Any, ...]:
+    made = entry.made
+    return *_gallery_place(entry), *(("", 0, "", "") if made is None else _recipe_order(made))
+
+
+def _recipe_order(facts: IriFacts) -> tuple[str, int, str, str]:
+    return facts.optimiser, facts.steps, facts.dtype, facts.id
+
+
+def told_apart(sets: Sequence[IriFacts | None]) -> list[str]:
+    """For each set of one place how it was made, in as many words as tell them apart; nothing for a set alone.
+
+    First optimiser and steps, then dtype and levels, in the end the id: sets may differ in what their index does not say.
+    """
+    if len(sets) < 2:
+        return [""] * len(sets)
+    recipes = [[] if facts is None else _recipe(facts) for facts in sets]
+    texts: list[str] = []
+    for size in range(1, 5):
+        texts = [", ".join(part for part in recipe[:size] if part) for recipe in recipes]
+        if len(set(texts)) == len(texts):
+            break
+    return texts
+
+
+def _recipe(facts: IriFacts) -> list[str]:
+    levels = ", ".join(f"{each.level:g}" for each in facts.levels)
+    return [f"{facts.optimiser}, {facts.steps} steps", facts.dtype, f"levels {levels}" if levels else "", facts.id]
 
 
 def failure_list(failures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

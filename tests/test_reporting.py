@@ -1,0 +1,155 @@
+"""Reports of a storage in which files of IRI sets are damaged: they are named and left out, and the rest is shown."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_plan import CATALOGUE, study
+from test_report_page import Page
+
+from raystitch.gallery import decode_gallery
+from raystitch.plan import expand
+from raystitch.reporting import publish_report
+from raystitch.results import publish_study
+from raystitch.store import Store
+from raystitch.units import IriUnit
+
+STATISTICS = {"median": 0.1, "p90": 0.2, "mean": 0.1, "max": 0.3}
+INDEX: dict[str, Any] = {
+    "module": "block1", "count": 2, "dtype": "uint8", "optimiser": "adam", "steps": 300,
+    "residual": STATISTICS, "residual_float": STATISTICS,
+    "levels": [{"level": 0.4, "reached": 1, "residual": {**STATISTICS, "median": 0.3}}],
+}  # fmt: skip
+
+
+def encoded(**arrays: Any) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def gallery(**other: Any) -> bytes:
+    pixels = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
+    return encoded(**{"images": pixels, "iris": pixels, "residual": np.full(2, 0.125, np.float32), **other})
+
+
+DAMAGED_GALLERIES = {
+    "junk": b"junk",
+    "truncated": gallery()[:-30],
+    "one byte changed": gallery().replace(b"\x05\x06\x07", b"\x05\x07\x07"),
+    "one array alone": encoded(images=np.zeros((2, 4, 4, 3), np.uint8)),
+    "bare array": gallery()[30:],
+    "no images": gallery(
+        **{name: np.zeros((0, 4, 4, 3), np.uint8) for name in ("images", "iris")}, residual=np.zeros(0)
+    ),
+    "empty arrays": gallery(images=np.zeros(0), iris=np.zeros(0), residual=np.zeros(0)),
+    "other counts": gallery(residual=np.zeros(3, np.float32)),
+    "other sizes": gallery(iris=np.zeros((2, 5, 5, 3), np.uint8)),
+    "other kind": gallery(residual=np.array(["a", "b"])),
+    "objects": gallery(residual=np.array([{}, {}])),
+}
+DAMAGED_INDICES = {
+    "junk": b"junk",
+    "truncated": json.dumps(INDEX).encode()[:-10],
+    "no text": b"\xff\xfe\xff",
+    "list": b"[1]",
+    "number": b"3",
+    "null": b"null",
+    "empty": b"{}",
+    "residual alone": json.dumps({"residual": STATISTICS}).encode(),
+    "no residual": json.dumps({**INDEX, "residual": {}}).encode(),
+    "residual a number": json.dumps({**INDEX, "residual": 0.1}).encode(),
+    "residual a word": json.dumps({**INDEX, "residual": {**STATISTICS, "median": "small"}}).encode(),
+    "levels null": json.dumps({**INDEX, "levels": None}).encode(),
+    "level without residual": json.dumps({**INDEX, "levels": [{"level": 0.4, "reached": 1}]}).encode(),
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> tuple[Store, list[IriUnit]]:
+    """A study of which nothing but its IRI sets is done: their index, gallery and (empty words for) shards."""
+    store, config = Store(str(tmp_path)), study(name="first")
+    plan = expand(config, CATALOGUE)
+    publish_study(store, config, plan, {"created": "now", "version": "1"})
+    for unit in plan.iris:
+        for name in unit.files:
+            store.publish(name, b"shard")
+        store.replace(unit.gallery, gallery())
+        store.replace(unit.marker, json.dumps({**INDEX, "id": unit.id}).encode())
+    return store, plan.iris
+
+
+def report(store: Store) -> tuple[Page, list[str]]:
+    named: list[str] = []
+    publish_report(store, "first", named.append)
+    return Page(store.read("reports/first/index.html").decode()), named
+
+
+def sets_and_images(page: Page) -> tuple[int, int]:
+    heads = [line[0] for table in page.tables for line in table if line]
+    rows = sum(len(line) == 14 for table in page.tables if table[0][0] == "Front" for line in table[2:])
+    return rows, sum(head.startswith("point ") for head in heads)
+
+
+def test_whole_files_are_shown(place: tuple[Store, list[IriUnit]]) -> None:
+    store, units = place
+    page, named = report(store)
+    assert (sets_and_images(page), named) == ((len(units), len(units)), [])
+    assert "0.4 reached by 1 image, median r 0.300" in page.text
+
+
+@pytest.mark.parametrize("content", DAMAGED_GALLERIES.values(), ids=DAMAGED_GALLERIES)
+def test_a_damaged_gallery_is_named_and_left_out(place: tuple[Store, list[IriUnit]], content: bytes) -> None:
+    store, units = place
+    store.replace(units[0].gallery, content)
+    with pytest.raises(ValueError, match="not a gallery"):
+        decode_gallery(content)
+    page, named = report(store)
+    assert named == [units[0].gallery]
+    assert sets_and_images(page) == (len(units), len(units) - 1)
+
+
+@pytest.mark.parametrize("content", DAMAGED_INDICES.values(), ids=DAMAGED_INDICES)
+def test_a_damaged_index_is_named_and_left_out(place: tuple[Store, list[IriUnit]], content: bytes) -> None:
+    store, units = place
+    store.replace(units[0].marker, content)
+    page, named = report(store)
+    assert named == [units[0].marker]
+    assert sets_and_images(page) == (len(units) - 1, len(units) - 1)
+
+
+def test_by_default_a_warning_names_them_and_a_sweep_sets_them_aside(place: tuple[Store, list[IriUnit]]) -> None:
+    store, units = place
+    names = {units[0].gallery, units[1].marker}
+    for name in names:
+        store.replace(name, b"junk")
+    with pytest.warns(UserWarning, match="is damaged and left out") as caught:
+        publish_report(store, "first")
+    assert {str(each.message).split()[0] for each in caught} == names
+    publish_report(store, "first", store.quarantine)
+    assert not any(map(store.exists, names))
+    assert all(store.exists(f"damaged/{name}") for name in names)
+
+
+def test_a_record_without_lists_of_files_may_lack_galleries(place: tuple[Store, list[IriUnit]]) -> None:
+    store, units = place
+    record = json.loads(store.read("sweeps/first/study.json"))
+    for unit in record["units"]:
+        del unit["files"]
+    store.replace("sweeps/first/study.json", json.dumps(record).encode())
+    store.remove(units[0].gallery)
+    page, named = report(store)
+    assert (sets_and_images(page), named) == ((len(units), len(units) - 1), [])
+
+
+def test_a_record_of_a_failure_that_is_no_mapping_is_left_out(place: tuple[Store, list[IriUnit]]) -> None:
+    store, units = place
+    store.remove(units[0].gallery)
+    store.publish(f"failures/{units[0].id}.json", b"[1]")
+    page, _ = report(store)
+    assert "failed" not in page.text
