@@ -74,7 +74,10 @@ def _note_other_definition(store: Store, study: StudyConfig) -> None:
     """Tell the user when a name that is taken gets another meaning: the table shows the newest definition alone."""
     if study.name not in sweep_names(store):
         return
-    known = _as_read_today(read_study(store, study.name)["config"])
+    try:
+        known = _as_read_today(read_study(store, study.name)["config"])
+    except InputError:  # a damaged record: this sweep writes it anew
+        return
     if {**known, "resources": None} != {**study_record(study), "resources": None}:
         text = f"sweep {study.name!r} was defined otherwise before; its table now shows this definition (nothing is deleted)"
         print(f"raystitch: {text}", file=sys.stderr)

@@ -218,6 +218,7 @@ def test_damaged_storage_heals(finished: tuple[Path, Path, str], tmp_path: Path)
     torn.write_bytes(torn.read_bytes()[:100])
     (storage / "failures").mkdir(exist_ok=True)
     (storage / "failures" / f"{Path(lost[0]).stem}.json").touch()
+    (storage / "sweeps" / "tiny" / "study.json").write_text("[]")
     first = sweep(config, storage)
     assert first.returncode == 1, first.stderr
     assert "shard-00001.tar was damaged" in first.stderr
