@@ -66,18 +66,17 @@ def read_failures(store: Store, study: dict[str, Any], done: AbstractSet[str]) -
 
 
 def present_units(store: Store, study: dict[str, Any]) -> set[str]:
-    """Ids of the units of a study that are done: all of their files are there, or nothing that is missing needs them.
-
-    Of records that an older version left, which do not say what needs what, a unit is done when its marker is there.
-    """
+    """Ids of the units of a study whose files are all there; of records that an older version left, whose marker is there."""
     present = set().union(*(store.tree(folder) for folder in FOLDERS))
-    units = study["units"]
-    done = {unit["id"] for unit in units if present.issuperset(unit.get("files", [unit["marker"]]))}
-    parents = {unit["id"]: unit.get("parents", []) for unit in units}
-    waiting = [
-        unit["id"] for unit in units if unit["kind"] not in (ModelUnit.kind, IriUnit.kind) and unit["id"] not in done
-    ]
-    return set(parents) - still_needed(waiting, parents, done)
+    return {unit["id"] for unit in study["units"] if present.issuperset(unit.get("files", [unit["marker"]]))}
+
+
+def settled_units(study: dict[str, Any], present: AbstractSet[str]) -> set[str]:
+    """Ids of the units of a study that are there, or that nothing needs which is missing: what no sweep would make."""
+    made_for_others = (ModelUnit.kind, IriUnit.kind)
+    parents = {unit["id"]: unit.get("parents", []) for unit in study["units"]}
+    wanted = {unit["id"] for unit in study["units"] if unit["kind"] not in made_for_others}
+    return set(parents) - still_needed(wanted - present, parents, present)
 
 
 def _read_sets(

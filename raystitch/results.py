@@ -123,6 +123,7 @@ def publish_study(store: Store, config: StudyConfig, plan: Plan, provenance: Map
             "kind": unit.kind,
             "marker": unit.marker,
             "files": unit.files,
+            "parents": [parent.id for parent in unit.parents],
             "label": label,
             **_set_names(unit),
         }

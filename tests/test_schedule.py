@@ -7,7 +7,7 @@ import pytest
 
 from raystitch.config import FitConfig, IriConfig
 from raystitch.plan import Plan
-from raystitch.reporting import present_units
+from raystitch.reporting import present_units, settled_units
 from raystitch.schedule import Done, Schedule, find_done
 from raystitch.store import Store
 from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
@@ -172,10 +172,15 @@ def test_status_misses_what_a_sweep_would_make(tmp_path: Path) -> None:
         for name in unit.files:
             store.publish(name, b"x")
     every = {unit.id for unit in PLAN.units}
-    assert present_units(store, {"units": units}) == every
+
+    def settled(units: list[dict]) -> set[str]:
+        return settled_units({"units": units}, present_units(store, {"units": units}))
+
+    assert settled(units) == present_units(store, {"units": units}) == every
     store.remove(CLEAN_IRIS.shards[0].marker)
-    assert present_units(store, {"units": units}) == every, "no fit needs the set any more"
+    assert present_units(store, {"units": units}) == every - {CLEAN_IRIS.id}
+    assert settled(units) == every, "no fit needs the set any more"
     store.remove(SELF_IRI.predictions)
-    assert present_units(store, {"units": units}) == every - {SELF_IRI.id, CLEAN_IRIS.id}
+    assert settled(units) == every - {SELF_IRI.id, CLEAN_IRIS.id}
     old = [{key: unit[key] for key in ("id", "kind", "marker")} for unit in units]
-    assert present_units(store, {"units": old}) == every, "older records name markers alone"
+    assert settled(old) == every, "older records name markers alone"
