@@ -121,5 +121,5 @@ def _assume(config: DataConfig, where: str, missing: MissingError) -> DataFacts:
 def _made_up(config: DataConfig, split: Split, classes: Any) -> str:
     """What the config says of a split's images. The cue is none of it: it is in the ids beside the fingerprint."""
     section = config.model_dump(mode="json", exclude={"cue", "expect", "limit", "classes"})
-    limit = config.limit.train if split == "train" else config.limit.test
+    limit = [config.limit.train if split == "train" else config.limit.test, config.limit.rows]
     return assumed_digest(json.dumps([section, limit, classes, split], sort_keys=True))

@@ -65,6 +65,8 @@ def test_an_image_depends_on_seed_split_and_index_only(kind: str) -> None:
     assert torch.equal(part.labels, whole.labels[:5])
     limited = load_images(noise(kind=kind, count=40, size=8, limit={"train": 4}), "train", WHERE)
     assert torch.equal(limited.images, whole.images[::10])
+    first = load_images(noise(kind=kind, count=40, size=8, limit={"train": 4, "rows": "first"}), "train", WHERE)
+    assert torch.equal(first.images, whole.images[:4])
     others = [
         load_images(large, "test", WHERE),
         load_images(noise(kind=kind, count=40, size=8, seed=1), "train", WHERE),

@@ -262,7 +262,9 @@ def test_fingerprint_follows_what_is_loaded_and_nothing_else(tmp_path: Path) -> 
     assert of(limit={"test": 1}) == base
     assert of(limit={"train": 100}) == base
     assert of(cue="pixel") == base
-    assert len({base, of("test"), of(size=4), of(limit={"train": 2})}) == 4
+    assert of(limit={"train": 100, "rows": "first"}) == base
+    limits = [of(limit={"train": 2}), of(limit={"train": 2, "rows": "first"})]
+    assert len({base, of("test"), of(size=4), *limits}) == 5
     write(table([1, 2, 3, 5], [0, 1, 2, 0]), tmp_path / "b" / "train-0.parquet")
     assert of(copy="b") != base
     assert of("test", copy="b") == of("test")

@@ -24,10 +24,12 @@ class CueConfig(Part):
 
 
 class SplitLimit(Part):
-    """How many images of a split to use: evenly spaced rows, so that sets sorted by class keep every class."""
+    """How many images of a split to use. ``rows``: ``spaced`` takes evenly spaced ones, so that sets sorted by class keep every
+    class; ``first`` takes those that come first, as much published work does."""
 
     train: int | None = Field(default=None, ge=1, le=1_000_000_000)
     test: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    rows: Literal["spaced", "first"] = "spaced"
 
 
 class ExpectConfig(Part):

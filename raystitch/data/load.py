@@ -60,7 +60,7 @@ def open_source(config: DataConfig, where: str, storage_options: Mapping[str, An
 def load_images(
     config: DataConfig, split: Split, where: str, storage_options: Mapping[str, Any] = NO_OPTIONS
 ) -> ImageSet:
-    """Read a split: decoded, resized to ``config.size``, limited to evenly spaced rows, without any cue.
+    """Read a split: decoded, resized to ``config.size``, limited to the rows of ``config.limit``, without any cue.
 
     A split too large for memory is decoded piece by piece into a mapped file (:mod:`raystitch.data.hold`).
 
@@ -168,8 +168,10 @@ def _identity(source: Source, config: DataConfig, split: Split, where: str) -> s
         "content": content,
         "classes": source.num_classes,
         "size": config.size,
-        "rows": len(chosen_rows(config, split, where, len(source.labels(split)))),
+        "rows": len(rows := chosen_rows(config, split, where, len(source.labels(split)))),
     }
+    if config.limit.rows == "first" and len(rows) < len(source.labels(split)):
+        facts["first"] = True
     if config.greyscale:
         facts["greyscale"] = True
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -183,7 +185,10 @@ def chosen_rows(config: DataConfig, split: Split, where: str, total: int) -> NDA
     """
     if total == 0:
         raise InputError(where, None, f"the {split} split has no images")
-    return evenly_spaced(total, config.limit.train if split == "train" else config.limit.test)
+    count = config.limit.train if split == "train" else config.limit.test
+    if config.limit.rows == "first":
+        return np.arange(total if count is None else min(count, total), dtype=np.int64)
+    return evenly_spaced(total, count)
 
 
 def _open_whole(config: DataConfig, where: str, options: Mapping[str, Any]) -> Source:
