@@ -16,7 +16,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from raystitch import catalogue, iris, nets, training
 from raystitch.config import EvalSet, StudyConfig, TrainConfig
@@ -82,12 +81,9 @@ class Bench:
 
     def make_shard(self, unit: ShardUnit) -> None:
         """Invert one index range of the training images; publish the tar of each residual level, that of the best last."""
-        shown, front = self.shelf.images(unit.set.data, "train", "test"), self.shelf.folded(unit.set.model)
+        shown = self.shelf.images(unit.set.data, "train", "test")
+        prefix = nets.SoftPrefix(self.shelf.folded(unit.set.model), unit.set.point)
         part = slice(unit.start, unit.stop)
-
-        def prefix(x: Tensor) -> Tensor:
-            return front.run(x, 0, unit.set.point)
-
         images = shown.images[part].to(self.device)
         shards = iris.make_shards(prefix, images, shown.labels[part], unit.start, unit.set.config)
         for level in (*unit.set.config.levels, None):

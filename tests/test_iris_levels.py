@@ -30,7 +30,7 @@ from raystitch.units import IriUnit, ModelUnit
 
 COUNT = 6
 SEEDS = [sample_seed(0, k) for k in range(COUNT)]
-OPTIMISERS = ("adam", "sign_pgd")
+OPTIMISERS = ("spectral_adam", "adam", "sign_pgd")
 LEVELS = (0.6, 0.4, 0.2, 1e-9)
 """For the nets below: some that all images pass at different steps, some that some pass, and one that none does."""
 
@@ -55,7 +55,8 @@ def _recording(prefix: Callable[[Tensor], Tensor]) -> tuple[Callable[[Tensor], T
     seen: list[Tensor] = []
 
     def record(x: Tensor) -> Tensor:
-        seen.append(x.detach().clone())
+        if len(x) > 1:  # one image alone tells how deep the prefix is
+            seen.append(x.detach().clone())
         return prefix(x)
 
     return record, seen

@@ -17,19 +17,35 @@ from torch import Tensor
 
 from raystitch.config import NORMALISATIONS, IriConfig
 from raystitch.iris import Shard, invert, make_shards, residual, sample_seed
-from raystitch.nets import build_net, cut, find_points, freeze, load_weights, read_weights
+from raystitch.nets import (
+    CutNet,
+    SoftPrefix,
+    build_net,
+    cut,
+    find_points,
+    fold_batchnorm,
+    freeze,
+    load_weights,
+    read_weights,
+)
 
 CHECKED, SEARCHED = 128, 16
 
 
 @pytest.fixture(scope="module")
-def prefix(shared: Path) -> Callable[[Tensor], Tensor]:
+def front(shared: Path) -> CutNet:
     weights = shared / "models" / "resnet20-12fca82f.th"
     net = build_net("cifar_resnet20", 10, {}, *NORMALISATIONS["imagenet"])
     load_weights(net, read_weights(weights.read_bytes(), weights.name), weights.name)
     chain = cut(net, find_points(net, 32))
     freeze(chain)
-    return lambda x: chain.run(x, 0, 4)
+    return chain
+
+
+@pytest.fixture(scope="module")
+def prefix(front: CutNet) -> Callable[[Tensor], Tensor]:
+    """Images → representation at stitch point 4."""
+    return lambda x: front.run(x, 0, 4)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +88,17 @@ def test_the_published_recipe_reaches_the_published_residual_and_adam_goes_below
     assert np.abs(half.images / 255.0 - images[:SEARCHED].numpy() / 255.0).mean() > 0.02
 
 
+@pytest.mark.parametrize("point", [4, 7, 10])
+def test_spectral_adam_needs_a_fifth_of_the_published_steps(front: CutNet, images: Tensor, point: int) -> None:
+    folded = SoftPrefix(fold_batchnorm(front), point)
+    published = {4: 0.42, 7: 0.47, 10: 0.47}  # METHOD §2: 64 images, 200 sign steps
+    found = _search(folded, images, IriConfig(steps=40))
+    assert np.median(found.residual) < published[point]
+    iris, target = torch.from_numpy(found.images) / 255, front.run(images[:SEARCHED] / 255, 0, point)
+    exact = residual(lambda x: front.run(x, 0, point), iris, target)
+    np.testing.assert_allclose(found.residual, exact, atol=1e-4)
+
+
 def test_one_run_passes_the_levels_of_the_method_in_order(
     prefix: Callable[[Tensor], Tensor], images: Tensor, reference: dict[str, npt.NDArray[Any]]
 ) -> None:
@@ -79,7 +106,7 @@ def test_one_run_passes_the_levels_of_the_method_in_order(
     # 25 to 50 steps
     levels, count = (0.8, 0.6, float(np.median(reference["residual"])), 0.3, 0.19), 8
     shown, seeds = images[:count].float() / 255, [sample_seed(0, row) for row in range(count)]
-    found = invert(prefix, shown, seeds, IriConfig(steps=100, levels=levels))
+    found = invert(prefix, shown, seeds, IriConfig(optimiser="adam", steps=100, levels=levels))
     assert levels[2] == pytest.approx(0.42, abs=0.01)
     assert 15 <= found.levels[2].steps.float().mean() <= 50
     target = prefix(shown)

@@ -68,7 +68,7 @@ def test_presets_of_inversion_are_the_published_ones() -> None:
     # METHOD §2: 5·4.758/255 in normalised units, about 5.4/255 in pixels; ImageNet's std are 0.229, 0.224, 0.225
     assert large.step_size == pytest.approx([23.79 * 0.229 / 255, 23.79 * 0.224 / 255, 23.79 * 0.225 / 255])
     assert study(iri="paper").grid("identical").iri.steps == 200
-    with pytest.raises(InputError, match="lr per channel goes with optimiser sign_pgd, not adam"):
+    with pytest.raises(InputError, match="lr per channel goes with optimiser sign_pgd, not spectral_adam"):
         study(iri={"lr": [0.1, 0.1, 0.2]})
 
 

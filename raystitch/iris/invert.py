@@ -2,22 +2,29 @@
 
 Only the prefix runs; the target representation is computed once; the gradient is taken with respect to the images
 alone; the best iterate of every image, and the first that reaches each residual level, are kept on the device; images
-that are good enough leave the batch.
+that are good enough leave the batch, and others take their places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from raystitch.config import IriConfig
-from raystitch.iris.optimisers import OPTIMISERS, Optimiser, State
+from raystitch.iris import cosine
+from raystitch.iris.optimisers import OPTIMISERS, SHALLOW, Optimiser
+from raystitch.iris.search import Batch, Kept, Prefix, relative_error, scale_of
 from raystitch.iris.start import uniform_start
 
-Prefix = Callable[[Tensor], Tensor]
+REFILL = 0.125
+"""Share of the batch that must be free before other images enter: their targets are computed together."""
+SPECTRAL_SHARE = 8
+"""``spectral_adam`` works in the cosine basis where the prefix has at least this many times the FLOPs of the two transforms."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +66,14 @@ def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConf
         FloatingPointError: the prefix gave a representation that is not finite.
     """
     _check(images, seeds)
-    start = uniform_start(seeds, images.shape[1:])
-    parts = [
-        _invert_batch(prefix, images[part].float(), start[part].to(images.device), config)
-        for part in _parts(len(images), config.batch)
-    ]
-    return _joined(parts)
+    found = _empty(images, len(config.levels))
+    optimiser, waiting = _optimiser(prefix, images, config), iter(range(len(images)))
+    batch: Batch | None = None
+    with torch.no_grad():
+        while batch := _refilled(batch, waiting, prefix, images, seeds, optimiser, config):
+            batch.step(prefix, optimiser, config)
+            batch = _without_finished(batch, found, prefix, config)
+    return found
 
 
 @torch.no_grad()
@@ -79,109 +88,73 @@ def residual(prefix: Prefix, candidates: Tensor, targets_z: Tensor) -> Tensor:
     Raises:
         FloatingPointError: a representation is not finite.
     """
-    r = _relative_error(prefix(candidates), targets_z, _scale(targets_z))
+    r = relative_error(prefix(candidates), targets_z, scale_of(targets_z))
     _require_finite(r, "an image")
     return r
 
 
-@dataclass
-class _Search:
-    """The images still searched for, one row each; ``rows`` are their places in the batch."""
+def _optimiser(prefix: Prefix, images: Tensor, config: IriConfig) -> Optimiser:
+    """The configured optimiser, in pixels where the transforms of ``spectral_adam`` would be a burden."""
+    if config.optimiser != "spectral_adam" or not len(images):
+        return OPTIMISERS[config.optimiser]
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        prefix(images[:1].float())
+    deep = counter.get_total_flops() >= SPECTRAL_SHARE * 2 * cosine.flops(images.shape[1:])
+    return OPTIMISERS[config.optimiser] if deep else SHALLOW
 
-    rows: Tensor
-    x: Tensor
-    target: Tensor
-    scale: Tensor
-    state: State
 
-
-@torch.no_grad()
-def _invert_batch(prefix: Prefix, images: Tensor, start: Tensor, config: IriConfig) -> Inversion:
-    optimiser = OPTIMISERS[config.optimiser]
-    target = prefix(images).float()
+def _refilled(
+    batch: Batch | None,
+    waiting: Iterator[int],
+    prefix: Prefix,
+    images: Tensor,
+    seeds: Sequence[int],
+    optimiser: Optimiser,
+    config: IriConfig,
+) -> Batch | None:
+    """The batch with those that wait in its free places; ``None`` when nobody is left."""
+    free = config.batch - (len(batch.rows) if batch else 0)
+    rows = list(itertools.islice(waiting, free)) if not batch or free >= REFILL * config.batch else []
+    if not rows:
+        return batch
+    start = uniform_start([seeds[row] for row in rows], images.shape[1:]).to(images.device)
+    target = prefix(images[rows].float()).float()
     _require_finite(target, "a real image")
-    rows = torch.arange(len(images), device=images.device)
-    search = _Search(rows, start, target, _scale(target), optimiser.begin(start))
-    best = replace(_unseen(start), levels=tuple(_unseen(start) for _ in config.levels))
-    total = torch.zeros((), device=images.device)  # becomes inf or NaN, and stays so, when an iterate's r does
-    for step in range(config.steps):
-        r, grad = _residual_and_gradient(prefix, search, optimiser)
-        total += r.sum()
-        _record(best, search, r, step, config.levels)
-        search.x, search.state = optimiser.update(search.x, grad, search.state, step, config)
-        if config.tolerance > 0:
-            search = _unfinished(search, r > config.tolerance)
-            if not len(search.rows):
-                break
-    else:
-        r = _relative_error(prefix(search.x), search.target, search.scale)
-        total += r.sum()
-        _record(best, search, r, config.steps, config.levels)
-    _require_finite(total, "an iterate")
-    return best
+    kept = [Kept.unseen(start) for _ in range(1 + len(config.levels))]
+    sound = torch.zeros((), device=images.device)
+    entering = Batch(rows, [0] * len(rows), start, target, scale_of(target), optimiser.begin(start), kept, sound)
+    return batch.joined(entering) if batch else entering
 
 
-def _residual_and_gradient(prefix: Prefix, search: _Search, optimiser: Optimiser) -> tuple[Tensor, Tensor]:
-    with torch.enable_grad():
-        x = search.x.detach().requires_grad_()
-        r = _relative_error(prefix(x), search.target, search.scale)
-        (grad,) = torch.autograd.grad(optimiser.objective(r).sum(), x)
-    return r.detach(), grad
+def _without_finished(batch: Batch, found: Inversion, prefix: Prefix, config: IriConfig) -> Batch | None:
+    """Write down the images that took all their steps or are good enough, and go on with the others."""
+    finished = [age > config.steps for age in batch.ages]
+    if config.tolerance > 0:
+        good = batch.kept[0].residual <= config.tolerance
+        for place in good.nonzero()[:, 0].tolist():  # the one place where a step waits for the device
+            finished[place] = True
+    if not any(finished):
+        return batch
+    _require_finite(batch.sound, "an iterate")
+    leaving = batch.take([place for place, done in enumerate(finished) if done])
+    if leaving.rough:
+        leaving.measure_again(prefix)
+    for place, kept in zip((found, *found.levels), leaving.kept, strict=True):
+        place.images[leaving.rows], place.residual[leaving.rows] = kept.images, kept.residual
+        place.steps[leaving.rows] = kept.steps
+    staying = [place for place, done in enumerate(finished) if not done]
+    return batch.take(staying) if staying else None
 
 
-def _unfinished(search: _Search, going_on: Tensor) -> _Search:
-    which = going_on.nonzero()[:, 0]  # the one place where a step waits for the device
-    if len(which) == len(going_on):
-        return search
-    state = tuple(part[which] for part in search.state)
-    return _Search(search.rows[which], search.x[which], search.target[which], search.scale[which], state)
-
-
-def _unseen(start: Tensor) -> Inversion:
-    """Room for one iterate of each image; the first one seen beats what is there."""
-    count = len(start)
-    residual = torch.full((count,), torch.inf, device=start.device)
-    return Inversion(start.clone(), residual, torch.zeros(count, dtype=torch.int64, device=start.device))
-
-
-def _record(best: Inversion, search: _Search, r: Tensor, step: int, levels: Sequence[float]) -> None:
-    """Keep, in place and on the device, the iterates that beat the best so far: for a level until one has reached it."""
-    rows = search.rows
-    _keep(best, search, r, step, r < best.residual[rows])
-    for level, kept in zip(levels, best.levels, strict=True):
-        so_far = kept.residual[rows]
-        _keep(kept, search, r, step, (r < so_far) & (so_far > level))
-
-
-def _keep(kept: Inversion, search: _Search, r: Tensor, step: int, better: Tensor) -> None:
-    rows = search.rows
-    kept.images[rows] = torch.where(better[:, None, None, None], search.x, kept.images[rows])
-    kept.residual[rows] = torch.where(better, r, kept.residual[rows])
-    kept.steps[rows] = torch.where(better, step, kept.steps[rows])
-
-
-def _joined(parts: Sequence[Inversion]) -> Inversion:
+def _empty(images: Tensor, levels: int) -> Inversion:
+    """Room for every image."""
+    count, device = len(images), images.device
     return Inversion(
-        torch.cat([part.images for part in parts]),
-        torch.cat([part.residual for part in parts]),
-        torch.cat([part.steps for part in parts]),
-        tuple(_joined(level) for level in zip(*(part.levels for part in parts), strict=True)),
+        torch.empty(images.shape, device=device),
+        torch.empty(count, device=device),
+        torch.empty(count, dtype=torch.int64, device=device),
+        tuple(_empty(images, 0) for _ in range(levels)),
     )
-
-
-def _parts(count: int, size: int) -> list[slice]:
-    return [slice(first, first + size) for first in range(0, max(count, 1), size)]
-
-
-def _scale(target: Tensor) -> Tensor:
-    """Norm of each target (N,), or 1 where it is zero: there the error is taken as it is."""
-    norm = torch.linalg.vector_norm(target.float().flatten(1), dim=1)
-    return torch.where(norm > 0, norm, 1.0)
-
-
-def _relative_error(z: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm((z.float() - target.float()).flatten(1), dim=1)
-    return norm / scale
 
 
 def _require_finite(values: Tensor, whose: str) -> None:

@@ -15,8 +15,11 @@ import torch
 from torch import Tensor
 
 from raystitch.config import ChannelSteps, IriConfig
+from raystitch.iris.cosine import from_cosine, to_cosine
 
 State = tuple[Tensor, ...]
+Step = int | Tensor
+"""The steps taken so far: one number for all images, or one for each, int64 (B, 1, 1, 1)."""
 
 BETA1, BETA2, EPSILON = 0.9, 0.99, 1e-8
 SMALLEST_RESIDUAL = 1e-12  # keeps log r finite; far below what float32 can resolve
@@ -27,18 +30,20 @@ class Optimiser:
     """One way to lower the residual.
 
     Attributes:
-        objective: residuals (N,) → what each image minimises, (N,).
+        slope: residuals r (N,) → (dL/dr)/r (N,) of what each image minimises, L(r).
         begin: images (N, 3, H, W) → the state before the first step, tensors with N rows.
         update: (images, gradient, state, step from 0, config) → next images, inside [0, 1], and next state. May
             overwrite the state, not images or gradient.
+        softens: whether ReLUs that are off let some gradient through, from full strength to none over the run.
     """
 
-    objective: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]
     begin: Callable[[Tensor], State]
-    update: Callable[[Tensor, Tensor, State, int, IriConfig], tuple[Tensor, State]]
+    update: Callable[[Tensor, Tensor, State, Step, IriConfig], tuple[Tensor, State]]
+    softens: bool = False
 
 
-def _sign_step(x: Tensor, grad: Tensor, state: State, step: int, config: IriConfig) -> tuple[Tensor, State]:
+def _sign_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
     """x ← clip(x − α·sign(∇r), 0, 1), α one for all channels or one each: the published optimiser (METHOD §2)."""
     return _subtract(x, grad.sign(), config.step_size).clamp_(0, 1), state
 
@@ -50,22 +55,58 @@ def _subtract(x: Tensor, move: Tensor, alpha: float | ChannelSteps) -> Tensor:
     return torch.stack([torch.sub(pixels, signs, alpha=step) for pixels, signs, step in channels], dim=1)
 
 
-def _adam_step(x: Tensor, grad: Tensor, state: State, step: int, config: IriConfig) -> tuple[Tensor, State]:
+def _adam_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
     """Adam (Kingma & Ba 2015, algorithm 1) with β = (0.9, 0.99), a cosine step from ``lr`` to 0, and the box [0, 1]."""
+    mean, divisor = _moments(grad, state, step, config, BETA1)
+    return torch.addcdiv(x, mean, divisor).clamp_(0, 1), state
+
+
+def _spectral_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
+    """Adam in the basis of :mod:`raystitch.iris.cosine`, whose memory is at most an eighth of the run."""
+    mean, divisor = _moments(to_cosine(grad), state, step, config, _short(config.steps))
+    return from_cosine(mean / divisor).add_(x).clamp_(0, 1), state
+
+
+def _shallow_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
+    mean, divisor = _moments(grad, state, step, config, _short(config.steps))
+    return torch.addcdiv(x, mean, divisor).clamp_(0, 1), state
+
+
+def _short(steps: int) -> float:
+    return min(BETA1, max(0.0, 1 - 8 / steps))
+
+
+def _moments(grad: Tensor, state: State, step: Step, config: IriConfig, beta1: float) -> tuple[Tensor, Tensor]:
+    """Update Adam's moments in place; a step adds mean / divisor."""
     mean, square = state
-    mean.lerp_(grad, 1 - BETA1)
+    mean.lerp_(grad, 1 - beta1)
     square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
     first = cast(float, config.step_size)  # a config with steps per channel has another optimiser
-    lr = first * 0.5 * (1 + math.cos(math.pi * step / config.steps))
-    spread = (square / (1 - BETA2 ** (step + 1))).sqrt_().add_(EPSILON)
-    return torch.addcdiv(x, mean, spread, value=-lr / (1 - BETA1 ** (step + 1))).clamp_(0, 1), state
+    angle = _up_to(step, config.steps - 1) * (math.pi / config.steps)  # past its last step an image does not move
+    cosine = angle.cos() if isinstance(angle, Tensor) else math.cos(angle)
+    scale = -first * 0.5 * (1 + cosine) / (1 - beta1 ** (step + 1))
+    divisor = (square / (1 - BETA2 ** (step + 1))).sqrt_().add_(EPSILON)
+    return mean, divisor.div_(scale)
+
+
+def _up_to(step: Step, last: int) -> Step:
+    return step.clamp(max=last) if isinstance(step, Tensor) else min(step, last)
+
+
+def _of_log(r: Tensor) -> Tensor:
+    return r.clamp_min(SMALLEST_RESIDUAL).square().reciprocal()
+
+
+def _zeros(x: Tensor) -> State:
+    return torch.zeros_like(x), torch.zeros_like(x)
 
 
 OPTIMISERS: Mapping[str, Optimiser] = {
-    "sign_pgd": Optimiser(objective=lambda r: r, begin=lambda x: (), update=_sign_step),
-    "adam": Optimiser(
-        objective=lambda r: r.clamp_min(SMALLEST_RESIDUAL).log(),
-        begin=lambda x: (torch.zeros_like(x), torch.zeros_like(x)),
-        update=_adam_step,
+    "sign_pgd": Optimiser(
+        slope=lambda r: r.clamp_min(SMALLEST_RESIDUAL).reciprocal(), begin=lambda x: (), update=_sign_step
     ),
+    "adam": Optimiser(slope=_of_log, begin=_zeros, update=_adam_step),
+    "spectral_adam": Optimiser(slope=_of_log, begin=_zeros, update=_spectral_step, softens=True),
 }
+SHALLOW = Optimiser(slope=_of_log, begin=_zeros, update=_shallow_step, softens=True)
+"""What ``spectral_adam`` is where the transforms would cost more than they save: in pixels."""

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from raystitch.config import IriConfig
-from raystitch.iris.invert import Inversion, Prefix, invert, residual
+from raystitch.iris.invert import Inversion, invert, residual
+from raystitch.iris.search import Prefix
 from raystitch.iris.start import sample_seed
 
 # images as stored, their r, and r before rounding

@@ -6,6 +6,7 @@ from raystitch.nets.fold import fold_batchnorm
 from raystitch.nets.freeze import fingerprint, freeze, held
 from raystitch.nets.outline import Outline, known_to_have_classifier, outline, segment_flops
 from raystitch.nets.points import find_points
+from raystitch.nets.soften import SoftPrefix
 from raystitch.nets.weights import load_weights, read_weights, save_weights
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "NormalisedNet",
     "Outline",
     "Point",
+    "SoftPrefix",
     "build_net",
     "cut",
     "find_points",
