@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from raystitch.gallery import decode_gallery
 from raystitch.report import GalleryEntry, IriFacts, IriLevel, StudyFacts, write_report
-from raystitch.results import load_table, read_study
+from raystitch.results import load_table, read_study, warn_of_damage
 from raystitch.store import Store
 from raystitch.units import FOLDERS, IriUnit, ModelUnit, still_needed
 
@@ -30,7 +29,7 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
     Raises:
         InputError: the storage holds no such study.
     """
-    damaged = on_damage or _warn_of_damage
+    damaged = on_damage or warn_of_damage
     study = read_study(store, sweep)
     config, folder = study["config"], f"reports/{sweep}"
     settings = config["settings"].values()  # each may have its own protocol and objectives
@@ -143,7 +142,3 @@ def _galleries(store: Store, sets: Sequence[IriFacts], damaged: Callable[[str], 
         else:
             entries.append(GalleryEntry(facts.front, facts.dataset, facts.point, **shown, made=facts))
     return entries
-
-
-def _warn_of_damage(name: str) -> None:
-    warnings.warn(f"{name} is damaged and left out; the next sweep makes it again", stacklevel=4)

@@ -238,7 +238,7 @@ def load_table(store: Store, sweep: str | None = None, on_damage: Callable[[str]
 
     A study whose record is there but whose file of rows is not counts as damaged; by default a warning is issued.
     """
-    damaged = on_damage or _warn_of_damage
+    damaged = on_damage or warn_of_damage
     if sweep is not None:
         read_study(store, sweep)
     sweeps = [sweep] if sweep is not None else sweep_names(store)
@@ -277,7 +277,8 @@ def _decode_all(store: Store, names: list[str], damaged: Callable[[str], None]) 
     return tables
 
 
-def _warn_of_damage(name: str) -> None:
+def warn_of_damage(name: str) -> None:
+    """Warn the caller of a file that could not be read and is left out."""
     warnings.warn(f"{name} is damaged or missing, and left out; run the sweep again to have it made", stacklevel=4)
 
 

@@ -128,7 +128,7 @@ def test_by_default_a_warning_names_them_and_a_sweep_sets_them_aside(place: tupl
     names = {units[0].gallery, units[1].marker}
     for name in names:
         store.replace(name, b"junk")
-    with pytest.warns(UserWarning, match="is damaged and left out") as caught:
+    with pytest.warns(UserWarning, match="is damaged or missing, and left out; run the sweep again") as caught:
         publish_report(store, "first")
     assert {str(each.message).split()[0] for each in caught} == names
     publish_report(store, "first", store.quarantine)
