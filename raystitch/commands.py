@@ -84,13 +84,15 @@ def validate(arguments: Namespace) -> int:
 def status(arguments: Namespace) -> int:
     """Print what is done, missing and failed of the studies in a storage; 1 if anything is missing."""
     from raystitch.reporting import present_units, read_failures, settled_units
+    from raystitch.schedule import list_files
 
     store = Store(arguments.storage)
     names = _sweeps(store, arguments.sweep)
+    files = list_files(store)
     missing = 0
     for name in names:
         study = read_study(store, name)
-        done = settled_units(study, present_units(store, study))
+        done = settled_units(study, present_units(study, files))
         failures = read_failures(store, study, done)
         _say(_status_table(study, done, failures, title=name))
         for failure in failures:

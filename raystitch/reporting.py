@@ -10,10 +10,10 @@ from typing import Any
 from raystitch.gallery import decode_gallery
 from raystitch.report import GalleryEntry, IriFacts, IriLevel, StudyFacts, write_report
 from raystitch.results import load_table, read_study, warn_of_damage
+from raystitch.schedule import list_files
 from raystitch.store import Store
-from raystitch.units import FOLDERS, IriUnit, ModelUnit, still_needed
+from raystitch.units import IriUnit, ModelUnit, still_needed
 
-_IRIS = "iris"
 _PROTOCOLS = {
     "matched": "matched: no augmentation and frozen BatchNorm on both arms",
     "paper": "paper: augmentation and moving BatchNorm on the real arm only, as published",
@@ -34,7 +34,8 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
     config, folder = study["config"], f"reports/{sweep}"
     settings = config["settings"].values()  # each may have its own protocol and objectives
     protocols = dict.fromkeys(own.get("protocol") or config["protocol"] for own in settings)
-    done = present_units(store, study)
+    files = list_files(store)
+    done = present_units(study, files)
     sets = _read_sets(store, study, done, damaged)
     facts = StudyFacts(
         name=sweep,
@@ -46,7 +47,7 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
         objectives=[*config["objectives"], *(name for own in settings for name in own.get("objectives") or ())],
         iri_sets=sets,
         failures=read_failures(store, study, done),
-        gallery=_galleries(store, sets, damaged),
+        gallery=_galleries(store, sets, files, damaged),
         fits_total=sum(unit["kind"] == "fit" for unit in study["units"]),
         storage=store.url,
         published=config.get("published"),
@@ -64,10 +65,14 @@ def read_failures(store: Store, study: dict[str, Any], done: AbstractSet[str]) -
     return [{**record, "label": unit["label"]} for unit, record in zip(failed, records, strict=True) if record]
 
 
-def present_units(store: Store, study: dict[str, Any]) -> set[str]:
-    """Ids of the units of a study whose files are all there; of records that an older version left, whose marker is there."""
-    present = set().union(*(store.tree(folder) for folder in FOLDERS))
-    return {unit["id"] for unit in study["units"] if present.issuperset(unit.get("files", [unit["marker"]]))}
+def present_units(study: dict[str, Any], files: set[str]) -> set[str]:
+    """Ids of the units of a study whose files are all there; of records that an older version left, whose marker is there.
+
+    Args:
+        study: the record of the study.
+        files: what the storage holds (:func:`raystitch.schedule.list_files`).
+    """
+    return {unit["id"] for unit in study["units"] if files.issuperset(unit.get("files", [unit["marker"]]))}
 
 
 def settled_units(study: dict[str, Any], present: AbstractSet[str]) -> set[str]:
@@ -129,10 +134,11 @@ def _iri_facts(record: Mapping[str, Any]) -> IriFacts:
     )
 
 
-def _galleries(store: Store, sets: Sequence[IriFacts], damaged: Callable[[str], None]) -> list[GalleryEntry]:
-    there = store.tree(_IRIS) if sets else set()
-    names = {f"{_IRIS}/{each.id}/gallery.npz": each for each in sets}
-    names = {name: each for name, each in names.items() if name in there}  # older records may lack one
+def _galleries(
+    store: Store, sets: Sequence[IriFacts], files: AbstractSet[str], damaged: Callable[[str], None]
+) -> list[GalleryEntry]:
+    names = {f"iris/{each.id}/gallery.npz": each for each in sets}
+    names = {name: each for name, each in names.items() if name in files}  # older records may lack one
     entries = []
     for (name, facts), content in zip(names.items(), store.read_many(list(names)), strict=True):
         try:

@@ -36,9 +36,14 @@ class Failure:
     trace: str = ""
 
 
+def list_files(store: Store) -> set[str]:
+    """Names of all files that units of any study have left in a storage."""
+    return set().union(*(store.tree(folder) for folder in FOLDERS))
+
+
 def find_done(plan: Plan, store: Store) -> Done:
     """List what exists. A unit counts as done when all of its files are there, so that lost ones are made again."""
-    present = set().union(*(store.tree(folder) for folder in FOLDERS))
+    present = list_files(store)
     units = {unit.id for unit in plan.units if unit.marker in present and present.issuperset(unit.files)}
     begun = {name.split("/")[1] for name in present if name.startswith("iris/")}
     open_sets = (iris for iris in plan.iris if iris.id in begun and iris.id not in units)
