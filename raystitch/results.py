@@ -117,21 +117,23 @@ def encode_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = MEASURED)
 
 def publish_study(store: Store, config: StudyConfig, plan: Plan, provenance: Mapping[str, str]) -> None:
     """Record what the study is: its config and units, and the names that its rows carry."""
-    units = [
-        {
-            "id": unit.id,
-            "kind": unit.kind,
-            "marker": unit.marker,
-            "files": unit.files,
-            "parents": [parent.id for parent in unit.parents],
-            "label": label,
-            **_set_names(unit),
-        }
-        for unit, label in labelled(plan)
-    ]
+    units = [unit_record(unit, label) for unit, label in labelled(plan)]
     study = {"config": study_record(config), "units": units, **provenance}
     store.replace(f"sweeps/{config.name}/rows.parquet", encode_rows(_name_rows(config, plan), NAMES))
     store.replace(f"sweeps/{config.name}/study.json", json.dumps(study, indent=1).encode())
+
+
+def unit_record(unit: Unit, label: str) -> dict[str, Any]:
+    """A unit as plain JSON, as it is kept in a study's record; ``label`` is a line by which a person knows it."""
+    return {
+        "id": unit.id,
+        "kind": unit.kind,
+        "marker": unit.marker,
+        "files": unit.files,
+        "parents": [parent.id for parent in unit.parents],
+        "label": label,
+        **_set_names(unit),
+    }
 
 
 def study_record(config: StudyConfig) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 from raystitch.config import FitConfig, IriConfig
 from raystitch.plan import Plan
 from raystitch.reporting import present_units, settled_units
+from raystitch.results import unit_record
 from raystitch.schedule import Done, Schedule, find_done, list_files
 from raystitch.store import Store
 from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
@@ -156,18 +157,7 @@ def test_what_no_missing_fit_needs_is_not_missing() -> None:
 
 def test_status_misses_what_a_sweep_would_make(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    names = {"id": "", "kind": "", "marker": "", "files": [], "parents": []}
-    units = [
-        {
-            **names,
-            "id": u.id,
-            "kind": u.kind,
-            "files": u.files,
-            "marker": u.marker,
-            "parents": [p.id for p in u.parents],
-        }
-        for u in PLAN.units
-    ]
+    units = [unit_record(unit, "") for unit in PLAN.units]
     for unit in (*PLAN.models, *PLAN.iris, *PLAN.fits):
         for name in unit.files:
             store.publish(name, b"x")
