@@ -35,12 +35,9 @@ class Planned:
     @property
     def curves(self) -> int:
         """How many curves over stitch points the fits draw: one per setting, pair, objective, arm, level and seed."""
-        fits = (row for row in self.plan.rows if row.unit.kind == "fit")
-        return len({
-            (row.setting, fit.front.id, fit.end.id, fit.objective, fit.arm, fit.level, fit.seed)
-            for row in fits
-            for fit in [row.unit]
-        })  # fmt: skip
+        fits = ((row.setting, row.unit) for row in self.plan.rows if row.unit.kind == "fit")
+        curves = {(name, f.front.id, f.end.id, f.objective, f.arm, f.level, f.seed) for name, f in fits}
+        return len(curves)
 
 
 def look_ahead(config: StudyConfig, storage: str | None, counted: AbstractSet[str] = frozenset()) -> Planned:
