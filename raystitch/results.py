@@ -245,10 +245,10 @@ def load_table(store: Store, sweep: str | None = None, on_damage: Callable[[str]
         read_study(store, sweep)
     sweeps = [sweep] if sweep is not None else sweep_names(store)
     wanted_rows = [f"sweeps/{name}/rows.parquet" for name in sweeps]
-    names = _concat(_decode_all(store, _there(store, wanted_rows, damaged), damaged), NAMES)
+    names = _read_tables(store, _there(store, wanted_rows, damaged), NAMES, damaged)
     wanted = set(names["unit"])
     done = sorted(n for n in store.names("fits") if n.removesuffix(".parquet") in wanted)
-    measured = _concat(_decode_all(store, [f"fits/{name}" for name in done], damaged), MEASURED)
+    measured = _read_tables(store, [f"fits/{name}" for name in done], MEASURED, damaged)
     table = names.merge(measured, on="unit", how="inner").sort_values(SORT_BY, kind="stable", ignore_index=True)
     return table[_column_order()]
 
@@ -269,25 +269,20 @@ def _there(store: Store, names: list[str], damaged: Callable[[str], None]) -> li
     return there
 
 
-def _decode_all(store: Store, names: list[str], damaged: Callable[[str], None]) -> list[pa.Table]:
-    tables = []
+def _read_tables(store: Store, names: list[str], schema: pa.Schema, damaged: Callable[[str], None]) -> pd.DataFrame:
+    tables = [schema.empty_table()]
     for name, content in zip(names, store.read_many(names), strict=True):
         try:
-            tables.append(pq.read_table(io.BytesIO(content)))
-        except (pa.ArrowException, OSError):
+            tables.append(_fit_schema(pq.read_table(io.BytesIO(content)), schema))
+        except (pa.ArrowException, OSError):  # no Parquet file, or columns of other types
             damaged(name)
-    return tables
+    whole: pd.DataFrame = pa.concat_tables(tables).to_pandas()
+    return whole
 
 
 def warn_of_damage(name: str) -> None:
     """Warn the caller of a file that could not be read and is left out."""
     warnings.warn(f"{name} is damaged or missing, and left out; run the sweep again to have it made", stacklevel=4)
-
-
-def _concat(tables: Sequence[pa.Table], schema: pa.Schema) -> pd.DataFrame:
-    fitted = [_fit_schema(table, schema) for table in tables]
-    whole: pd.DataFrame = pa.concat_tables(fitted or [schema.empty_table()]).to_pandas()
-    return whole
 
 
 def _fit_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
