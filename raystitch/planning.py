@@ -13,7 +13,7 @@ from raystitch.catalogue import inspect
 from raystitch.config import StudyConfig
 from raystitch.cost import Cost, Estimator
 from raystitch.plan import Plan, expand
-from raystitch.schedule import Schedule, find_done
+from raystitch.schedule import find_done, find_missing
 from raystitch.store import Store
 from raystitch.units import Unit
 
@@ -50,7 +50,7 @@ def look_ahead(config: StudyConfig, storage: str | None, counted: AbstractSet[st
     """
     catalogue = inspect(config, assume_missing=True)
     plan, store = expand(config, catalogue), Store(storage or config.storage)
-    missing = Schedule(plan, find_done(plan, store)).missing
+    missing = find_missing(plan, find_done(plan, store))
     cost = Estimator(config, catalogue).total(plan, missing - counted)
     return Planned(config, plan, store, missing, cost, tuple(catalogue.assumed))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from raystitch.plan import Plan
 from raystitch.store import Store
-from raystitch.units import FOLDERS, FitUnit, IriUnit, ModelUnit, ShardUnit, Unit, still_needed
+from raystitch.units import FOLDERS, FitUnit, IriUnit, ModelUnit, ShardUnit, still_needed
 
 Task = ModelUnit | ShardUnit | IriUnit
 """Work for the pool: make a model, make a shard, or close an IRI set (index its shards)."""
@@ -51,6 +51,12 @@ def find_done(plan: Plan, store: Store) -> Done:
     return Done(frozenset(units), frozenset(shards))
 
 
+def find_missing(plan: Plan, done: Done) -> set[str]:
+    """Ids of the units to be made: the fits that are not done, and of what they need whatever is not done either."""
+    parents = {unit.id: [parent.id for parent in unit.parents] for unit in plan.units}
+    return still_needed([fit.id for fit in plan.fits if fit.id not in done.units], parents, done.units)
+
+
 class Schedule:
     """Follows the missing units of a plan. Only what a missing fit needs is ever handed out."""
 
@@ -58,11 +64,10 @@ class Schedule:
         self._lock = threading.Lock()
         self._done = set(done.units)
         self._failed: set[str] = set()
-        self.fits = [fit for fit in plan.fits if fit.id not in self._done]
-        parents = {unit.id: [parent.id for parent in unit.parents] for unit in plan.units}
-        needed = still_needed([fit.id for fit in self.fits], parents, self._done)
-        self.iris = [iris for iris in plan.iris if iris.id in needed]
-        self.models = [model for model in plan.models if model.id in needed]
+        missing = find_missing(plan, done)
+        self.fits = [fit for fit in plan.fits if fit.id in missing]
+        self.iris = [iris for iris in plan.iris if iris.id in missing]
+        self.models = [model for model in plan.models if model.id in missing]
         shards = {iris.id: [s for s in iris.shards if s.id not in done.shards] for iris in self.iris}
         self.shards = [shard for parts in shards.values() for shard in parts]
         self._open = {iris_id: len(parts) for iris_id, parts in shards.items()}
@@ -87,12 +92,6 @@ class Schedule:
                     del self._waiting[group]
                     return group
             return None
-
-    @property
-    def missing(self) -> set[str]:
-        """Ids of the units to be made, as the schedule begins."""
-        units: list[Unit] = [*self.models, *self.iris, *self.fits]
-        return {unit.id for unit in units}
 
     @property
     def tasks_left(self) -> bool:
