@@ -83,6 +83,26 @@ def settled_units(study: dict[str, Any], present: AbstractSet[str]) -> set[str]:
     return set(parents) - still_needed(wanted - present, parents, present)
 
 
+def unreached_levels(store: Store, study: dict[str, Any], done: AbstractSet[str]) -> str:
+    """Residual levels that no image of a finished IRI set reached, each with these sets: ``0.1 (a/0 point 3 on digits)``.
+
+    Fits on such a level are on the IRIs of the best. Empty if there is none; only sets that have levels are read.
+    """
+    units = [unit for unit in study["units"] if any(_is_of_a_level(name) for name in unit.get("files", ()))]
+    found: dict[float, list[str]] = {}
+    for each in _read_sets(store, {"units": units}, done, warn_of_damage):
+        for level in each.levels:
+            if not level.reached:
+                found.setdefault(level.level, []).append(f"{each.front} point {each.point} on {each.dataset}")
+    ordered = sorted(found.items(), reverse=True)
+    return "; ".join(f"{level:g} ({', '.join(dict.fromkeys(sets))})" for level, sets in ordered)
+
+
+def _is_of_a_level(name: str) -> bool:
+    """Whether a file is a shard of a residual level, which has a folder of its own: ``iris/<id>/r0.1/shard-00000.tar``."""
+    return name.startswith("iris/") and name.count("/") == 3
+
+
 def _read_sets(
     store: Store, study: dict[str, Any], done: AbstractSet[str], damaged: Callable[[str], None]
 ) -> list[IriFacts]:
