@@ -83,18 +83,23 @@ def validate(arguments: Namespace) -> int:
 
 def status(arguments: Namespace) -> int:
     """Print what is done, missing and failed of the studies in a storage; 1 if anything is missing."""
-    from raystitch.reporting import present_units, read_failures, settled_units
+    from raystitch.reporting import present_units, read_failures, settled_units, unreached_levels
+    from raystitch.schedule import list_files
 
     store = Store(arguments.storage)
     names = _sweeps(store, arguments.sweep)
+    files = list_files(store)
     missing = 0
     for name in names:
         study = read_study(store, name)
-        done = settled_units(study, present_units(store, study))
+        present = present_units(study, files)
+        done = settled_units(study, present)
         failures = read_failures(store, study, done)
         _say(_status_table(study, done, failures, title=name))
         for failure in failures:
             _say(f"failed: {failure['kind']} {failure['label']} ({failure['id']}): {failure['error']}")
+        if unreached := unreached_levels(store, study, present):
+            _say(f"residual levels that no image reached, where the IRIs are those of the best: {unreached}")
         missing += len(study["units"]) - len(done)
     return 1 if missing else 0
 

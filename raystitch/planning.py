@@ -13,7 +13,7 @@ from raystitch.catalogue import inspect
 from raystitch.config import StudyConfig
 from raystitch.cost import Cost, Estimator
 from raystitch.plan import Plan, expand
-from raystitch.schedule import Schedule, find_done
+from raystitch.schedule import find_done, find_missing
 from raystitch.store import Store
 from raystitch.units import Unit
 
@@ -35,12 +35,9 @@ class Planned:
     @property
     def curves(self) -> int:
         """How many curves over stitch points the fits draw: one per setting, pair, objective, arm, level and seed."""
-        fits = (row for row in self.plan.rows if row.unit.kind == "fit")
-        return len({
-            (row.setting, fit.front.id, fit.end.id, fit.objective, fit.arm, fit.level, fit.seed)
-            for row in fits
-            for fit in [row.unit]
-        })  # fmt: skip
+        fits = ((row.setting, row.unit) for row in self.plan.rows if row.unit.kind == "fit")
+        curves = {(name, f.front.id, f.end.id, f.objective, f.arm, f.level, f.seed) for name, f in fits}
+        return len(curves)
 
 
 def look_ahead(config: StudyConfig, storage: str | None, counted: AbstractSet[str] = frozenset()) -> Planned:
@@ -53,7 +50,7 @@ def look_ahead(config: StudyConfig, storage: str | None, counted: AbstractSet[st
     """
     catalogue = inspect(config, assume_missing=True)
     plan, store = expand(config, catalogue), Store(storage or config.storage)
-    missing = Schedule(plan, find_done(plan, store)).missing
+    missing = find_missing(plan, find_done(plan, store))
     cost = Estimator(config, catalogue).total(plan, missing - counted)
     return Planned(config, plan, store, missing, cost, tuple(catalogue.assumed))
 

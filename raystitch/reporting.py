@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from raystitch.gallery import decode_gallery
 from raystitch.report import GalleryEntry, IriFacts, IriLevel, StudyFacts, write_report
-from raystitch.results import load_table, read_study
+from raystitch.results import load_table, read_study, warn_of_damage
+from raystitch.schedule import list_files
 from raystitch.store import Store
-from raystitch.units import FOLDERS, IriUnit, ModelUnit, still_needed
+from raystitch.units import IriUnit, ModelUnit, still_needed
 
-_IRIS = "iris"
 _PROTOCOLS = {
     "matched": "matched: no augmentation and frozen BatchNorm on both arms",
     "paper": "paper: augmentation and moving BatchNorm on the real arm only, as published",
@@ -30,12 +29,13 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
     Raises:
         InputError: the storage holds no such study.
     """
-    damaged = on_damage or _warn_of_damage
+    damaged = on_damage or warn_of_damage
     study = read_study(store, sweep)
     config, folder = study["config"], f"reports/{sweep}"
     settings = config["settings"].values()  # each may have its own protocol and objectives
     protocols = dict.fromkeys(own.get("protocol") or config["protocol"] for own in settings)
-    done = present_units(store, study)
+    files = list_files(store)
+    done = present_units(study, files)
     sets = _read_sets(store, study, done, damaged)
     facts = StudyFacts(
         name=sweep,
@@ -47,7 +47,7 @@ def publish_report(store: Store, sweep: str, on_damage: Callable[[str], None] | 
         objectives=[*config["objectives"], *(name for own in settings for name in own.get("objectives") or ())],
         iri_sets=sets,
         failures=read_failures(store, study, done),
-        gallery=_galleries(store, sets, damaged),
+        gallery=_galleries(store, sets, files, damaged),
         fits_total=sum(unit["kind"] == "fit" for unit in study["units"]),
         storage=store.url,
         published=config.get("published"),
@@ -65,10 +65,14 @@ def read_failures(store: Store, study: dict[str, Any], done: AbstractSet[str]) -
     return [{**record, "label": unit["label"]} for unit, record in zip(failed, records, strict=True) if record]
 
 
-def present_units(store: Store, study: dict[str, Any]) -> set[str]:
-    """Ids of the units of a study whose files are all there; of records that an older version left, whose marker is there."""
-    present = set().union(*(store.tree(folder) for folder in FOLDERS))
-    return {unit["id"] for unit in study["units"] if present.issuperset(unit.get("files", [unit["marker"]]))}
+def present_units(study: dict[str, Any], files: set[str]) -> set[str]:
+    """Ids of the units of a study whose files are all there; of records that an older version left, whose marker is there.
+
+    Args:
+        study: the record of the study.
+        files: what the storage holds (:func:`raystitch.schedule.list_files`).
+    """
+    return {unit["id"] for unit in study["units"] if files.issuperset(unit.get("files", [unit["marker"]]))}
 
 
 def settled_units(study: dict[str, Any], present: AbstractSet[str]) -> set[str]:
@@ -77,6 +81,26 @@ def settled_units(study: dict[str, Any], present: AbstractSet[str]) -> set[str]:
     parents = {unit["id"]: unit.get("parents", []) for unit in study["units"]}
     wanted = {unit["id"] for unit in study["units"] if unit["kind"] not in made_for_others}
     return set(parents) - still_needed(wanted - present, parents, present)
+
+
+def unreached_levels(store: Store, study: dict[str, Any], done: AbstractSet[str]) -> str:
+    """Residual levels that no image of a finished IRI set reached, each with these sets: ``0.1 (a/0 point 3 on digits)``.
+
+    Fits on such a level are on the IRIs of the best. Empty if there is none; only sets that have levels are read.
+    """
+    units = [unit for unit in study["units"] if any(_is_of_a_level(name) for name in unit.get("files", ()))]
+    found: dict[float, list[str]] = {}
+    for each in _read_sets(store, {"units": units}, done, warn_of_damage):
+        for level in each.levels:
+            if not level.reached:
+                found.setdefault(level.level, []).append(f"{each.front} point {each.point} on {each.dataset}")
+    ordered = sorted(found.items(), reverse=True)
+    return "; ".join(f"{level:g} ({', '.join(dict.fromkeys(sets))})" for level, sets in ordered)
+
+
+def _is_of_a_level(name: str) -> bool:
+    """Whether a file is a shard of a residual level, which has a folder of its own: ``iris/<id>/r0.1/shard-00000.tar``."""
+    return name.startswith("iris/") and name.count("/") == 3
 
 
 def _read_sets(
@@ -130,10 +154,11 @@ def _iri_facts(record: Mapping[str, Any]) -> IriFacts:
     )
 
 
-def _galleries(store: Store, sets: Sequence[IriFacts], damaged: Callable[[str], None]) -> list[GalleryEntry]:
-    there = store.tree(_IRIS) if sets else set()
-    names = {f"{_IRIS}/{each.id}/gallery.npz": each for each in sets}
-    names = {name: each for name, each in names.items() if name in there}  # older records may lack one
+def _galleries(
+    store: Store, sets: Sequence[IriFacts], files: AbstractSet[str], damaged: Callable[[str], None]
+) -> list[GalleryEntry]:
+    names = {f"iris/{each.id}/gallery.npz": each for each in sets}
+    names = {name: each for name, each in names.items() if name in files}  # older records may lack one
     entries = []
     for (name, facts), content in zip(names.items(), store.read_many(list(names)), strict=True):
         try:
@@ -143,7 +168,3 @@ def _galleries(store: Store, sets: Sequence[IriFacts], damaged: Callable[[str], 
         else:
             entries.append(GalleryEntry(facts.front, facts.dataset, facts.point, **shown, made=facts))
     return entries
-
-
-def _warn_of_damage(name: str) -> None:
-    warnings.warn(f"{name} is damaged and left out; the next sweep makes it again", stacklevel=4)

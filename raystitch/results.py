@@ -117,21 +117,23 @@ def encode_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = MEASURED)
 
 def publish_study(store: Store, config: StudyConfig, plan: Plan, provenance: Mapping[str, str]) -> None:
     """Record what the study is: its config and units, and the names that its rows carry."""
-    units = [
-        {
-            "id": unit.id,
-            "kind": unit.kind,
-            "marker": unit.marker,
-            "files": unit.files,
-            "parents": [parent.id for parent in unit.parents],
-            "label": label,
-            **_set_names(unit),
-        }
-        for unit, label in labelled(plan)
-    ]
+    units = [unit_record(unit, label) for unit, label in labelled(plan)]
     study = {"config": study_record(config), "units": units, **provenance}
     store.replace(f"sweeps/{config.name}/rows.parquet", encode_rows(_name_rows(config, plan), NAMES))
     store.replace(f"sweeps/{config.name}/study.json", json.dumps(study, indent=1).encode())
+
+
+def unit_record(unit: Unit, label: str) -> dict[str, Any]:
+    """A unit as plain JSON, as it is kept in a study's record; ``label`` is a line by which a person knows it."""
+    return {
+        "id": unit.id,
+        "kind": unit.kind,
+        "marker": unit.marker,
+        "files": unit.files,
+        "parents": [parent.id for parent in unit.parents],
+        "label": label,
+        **_set_names(unit),
+    }
 
 
 def study_record(config: StudyConfig) -> dict[str, Any]:
@@ -238,15 +240,15 @@ def load_table(store: Store, sweep: str | None = None, on_damage: Callable[[str]
 
     A study whose record is there but whose file of rows is not counts as damaged; by default a warning is issued.
     """
-    damaged = on_damage or _warn_of_damage
+    damaged = on_damage or warn_of_damage
     if sweep is not None:
         read_study(store, sweep)
     sweeps = [sweep] if sweep is not None else sweep_names(store)
     wanted_rows = [f"sweeps/{name}/rows.parquet" for name in sweeps]
-    names = _concat(_decode_all(store, _there(store, wanted_rows, damaged), damaged), NAMES)
+    names = _read_tables(store, _there(store, wanted_rows, damaged), NAMES, damaged)
     wanted = set(names["unit"])
     done = sorted(n for n in store.names("fits") if n.removesuffix(".parquet") in wanted)
-    measured = _concat(_decode_all(store, [f"fits/{name}" for name in done], damaged), MEASURED)
+    measured = _read_tables(store, [f"fits/{name}" for name in done], MEASURED, damaged)
     table = names.merge(measured, on="unit", how="inner").sort_values(SORT_BY, kind="stable", ignore_index=True)
     return table[_column_order()]
 
@@ -267,24 +269,20 @@ def _there(store: Store, names: list[str], damaged: Callable[[str], None]) -> li
     return there
 
 
-def _decode_all(store: Store, names: list[str], damaged: Callable[[str], None]) -> list[pa.Table]:
-    tables = []
+def _read_tables(store: Store, names: list[str], schema: pa.Schema, damaged: Callable[[str], None]) -> pd.DataFrame:
+    tables = [schema.empty_table()]
     for name, content in zip(names, store.read_many(names), strict=True):
         try:
-            tables.append(pq.read_table(io.BytesIO(content)))
-        except (pa.ArrowException, OSError):
+            tables.append(_fit_schema(pq.read_table(io.BytesIO(content)), schema))
+        except (pa.ArrowException, OSError):  # no Parquet file, or columns of other types
             damaged(name)
-    return tables
-
-
-def _warn_of_damage(name: str) -> None:
-    warnings.warn(f"{name} is damaged or missing, and left out; run the sweep again to have it made", stacklevel=4)
-
-
-def _concat(tables: Sequence[pa.Table], schema: pa.Schema) -> pd.DataFrame:
-    fitted = [_fit_schema(table, schema) for table in tables]
-    whole: pd.DataFrame = pa.concat_tables(fitted or [schema.empty_table()]).to_pandas()
+    whole: pd.DataFrame = pa.concat_tables(tables).to_pandas()
     return whole
+
+
+def warn_of_damage(name: str) -> None:
+    """Warn the caller of a file that could not be read and is left out."""
+    warnings.warn(f"{name} is damaged or missing, and left out; run the sweep again to have it made", stacklevel=4)
 
 
 def _fit_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:

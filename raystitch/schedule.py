@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from raystitch.plan import Plan
 from raystitch.store import Store
-from raystitch.units import FOLDERS, FitUnit, IriUnit, ModelUnit, ShardUnit, Unit, still_needed
+from raystitch.units import FOLDERS, FitUnit, IriUnit, ModelUnit, ShardUnit, still_needed
 
 Task = ModelUnit | ShardUnit | IriUnit
 """Work for the pool: make a model, make a shard, or close an IRI set (index its shards)."""
@@ -36,14 +36,25 @@ class Failure:
     trace: str = ""
 
 
+def list_files(store: Store) -> set[str]:
+    """Names of all files that units of any study have left in a storage."""
+    return set().union(*(store.tree(folder) for folder in FOLDERS))
+
+
 def find_done(plan: Plan, store: Store) -> Done:
     """List what exists. A unit counts as done when all of its files are there, so that lost ones are made again."""
-    present = set().union(*(store.tree(folder) for folder in FOLDERS))
+    present = list_files(store)
     units = {unit.id for unit in plan.units if unit.marker in present and present.issuperset(unit.files)}
     begun = {name.split("/")[1] for name in present if name.startswith("iris/")}
     open_sets = (iris for iris in plan.iris if iris.id in begun and iris.id not in units)
     shards = {shard.id for iris in open_sets for shard in iris.shards if present.issuperset(shard.files)}
     return Done(frozenset(units), frozenset(shards))
+
+
+def find_missing(plan: Plan, done: Done) -> set[str]:
+    """Ids of the units to be made: the fits that are not done, and of what they need whatever is not done either."""
+    parents = {unit.id: [parent.id for parent in unit.parents] for unit in plan.units}
+    return still_needed([fit.id for fit in plan.fits if fit.id not in done.units], parents, done.units)
 
 
 class Schedule:
@@ -53,11 +64,10 @@ class Schedule:
         self._lock = threading.Lock()
         self._done = set(done.units)
         self._failed: set[str] = set()
-        self.fits = [fit for fit in plan.fits if fit.id not in self._done]
-        parents = {unit.id: [parent.id for parent in unit.parents] for unit in plan.units}
-        needed = still_needed([fit.id for fit in self.fits], parents, self._done)
-        self.iris = [iris for iris in plan.iris if iris.id in needed]
-        self.models = [model for model in plan.models if model.id in needed]
+        missing = find_missing(plan, done)
+        self.fits = [fit for fit in plan.fits if fit.id in missing]
+        self.iris = [iris for iris in plan.iris if iris.id in missing]
+        self.models = [model for model in plan.models if model.id in missing]
         shards = {iris.id: [s for s in iris.shards if s.id not in done.shards] for iris in self.iris}
         self.shards = [shard for parts in shards.values() for shard in parts]
         self._open = {iris_id: len(parts) for iris_id, parts in shards.items()}
@@ -82,12 +92,6 @@ class Schedule:
                     del self._waiting[group]
                     return group
             return None
-
-    @property
-    def missing(self) -> set[str]:
-        """Ids of the units to be made, as the schedule begins."""
-        units: list[Unit] = [*self.models, *self.iris, *self.fits]
-        return {unit.id for unit in units}
 
     @property
     def tasks_left(self) -> bool:

@@ -20,7 +20,7 @@ from raystitch.plan import Plan, expand
 from raystitch.progress import Board
 from raystitch.reporting import publish_report
 from raystitch.results import publish_study, read_study, study_record, sweep_names
-from raystitch.schedule import Done, Schedule, find_done
+from raystitch.schedule import Done, Schedule, find_done, find_missing
 from raystitch.store import Store
 from raystitch.units import ShardUnit, Unit
 
@@ -66,8 +66,8 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     publish_study(store, study, plan, {"created": _now(), **provenance()})
     _compute_missing(Job(study, store, provenance()), plan, find_done(plan, store))
     report = publish_report(store, study.name, on_damage=store.quarantine)
-    left = Schedule(plan, find_done(plan, store))
-    return SweepResult(store.url, study.name, report, len(left.missing))
+    left = find_missing(plan, find_done(plan, store))
+    return SweepResult(store.url, study.name, report, len(left))
 
 
 def _note_other_definition(store: Store, study: StudyConfig) -> None:

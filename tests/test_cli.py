@@ -203,7 +203,9 @@ def test_similarity_of_too_few_images(tmp_path: Path, capsys: pytest.CaptureFixt
     study = changed("data.digits.limit", {"train": 3, "test": 3})
     study |= {"similarity": True, "fit": {"batch": 2, "init_images": 2}}
     study["models"]["net"]["train"] = {"batch": 2}
-    refused(tmp_path, capsys, study, "similarity", "at least 4 training images", "has 3")
+    refused(tmp_path, capsys, study, "similarity", "at least 16 training images", "has 3")
+    study = changed("similarity", {"images": 15})
+    refused(tmp_path, capsys, study, "similarity.images = 15", "give at least 16")
 
 
 def test_unwritable_storage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

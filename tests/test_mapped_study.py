@@ -11,13 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from bench_runs import run_study
 from test_training_supervised import small_net
 
-from raystitch.catalogue import inspect
 from raystitch.config import CueConfig, DataConfig, StudyConfig, TrainConfig, parse_config
 from raystitch.data import load_images
-from raystitch.execute import Bench, Job
-from raystitch.plan import expand
 from raystitch.shelf import Shelf
 from raystitch.store import Store
 from raystitch.training import accuracy, train
@@ -91,20 +89,10 @@ def test_a_worker_keeps_files_only_of_the_sets_it_keeps(scratch: Path, tmp_path:
     assert not files(scratch)
 
 
-def run(config: StudyConfig, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Every unit of the study by one worker; the rows of each fit without the times."""
-    plan = expand(config, inspect(config, look_at_images=True))
-    store = Store(str(folder))
-    bench = Bench(Job(config, store, {}), "cpu")
-    for model in plan.models:
-        bench.make_model(model)
-    for iris in plan.iris:
-        for shard in iris.shards:
-            bench.make_shard(shard)
-        bench.close_set(iris)
-    for group in dict.fromkeys(unit.group for unit in plan.fits):
-        bench.fit([unit for unit in plan.fits if unit.group == group])
-    rows = {unit.id: pq.read_table(io.BytesIO(store.read(unit.marker))).to_pylist() for unit in plan.fits}
+def rows_of(config: StudyConfig, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each fit of the study, computed by one worker, without the times."""
+    bench, plan = run_study(config, folder)
+    rows = {unit.id: pq.read_table(io.BytesIO(bench.store.read(unit.marker))).to_pylist() for unit in plan.fits}
     for row in (row for found in rows.values() for row in found):
         del row["wall_s"], row["created"]
     return rows
@@ -113,9 +101,9 @@ def run(config: StudyConfig, folder: Path) -> dict[str, list[dict[str, Any]]]:
 def test_a_study_on_mapped_sets_gives_the_same_rows(
     scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = run(study(), tmp_path / "memory")
+    expected = rows_of(study(), tmp_path / "memory")
     assert not files(scratch)
     monkeypatch.setenv("RAYSTITCH_MEMORY_BYTES", "1000")
-    assert run(study(), tmp_path / "mapped") == expected
+    assert rows_of(study(), tmp_path / "mapped") == expected
     assert scratch.exists()
     assert not files(scratch)

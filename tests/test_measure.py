@@ -8,15 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from bench_runs import run_study
 
 import raystitch
-from raystitch.catalogue import inspect
 from raystitch.config import parse_config
-from raystitch.execute import Bench, Job
+from raystitch.execute import Bench
 from raystitch.metrics import compare, linear_cka
-from raystitch.plan import Plan, expand
-from raystitch.results import publish_study
-from raystitch.schedule import Schedule, find_done
+from raystitch.plan import Plan
+from raystitch.schedule import find_done
 from raystitch.store import Store
 
 STUDY = {
@@ -54,18 +53,7 @@ STUDY = {
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, Plan]:
     """Every unit of the study, computed in this process."""
-    config, store = parse_config(copy.deepcopy(STUDY)), Store(str(tmp_path_factory.mktemp("bench")))
-    plan, bench = expand(config, inspect(config)), Bench(Job(config, store, {"version": "1", "git_commit": ""}), "cpu")
-    publish_study(store, config, plan, {"created": "now", "version": "1"})
-    for model in plan.models:
-        bench.make_model(model)
-    for iris in plan.iris:
-        for shard in iris.shards:
-            bench.make_shard(shard)
-        bench.close_set(iris)
-    for units in Schedule(plan, find_done(plan, store)).groups.values():
-        bench.fit(units)
-    return bench, plan
+    return run_study(parse_config(copy.deepcopy(STUDY)), tmp_path_factory.mktemp("bench"))
 
 
 @pytest.fixture(scope="module")

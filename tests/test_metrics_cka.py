@@ -41,7 +41,7 @@ def test_hsic_is_the_u_statistic_over_all_quadruples() -> None:
     assert float((u_centred_gram(x) * u_centred_gram(y)).sum()) / (6 * 3) == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize("n", [4, 5, 30])
+@pytest.mark.parametrize("n", [16, 17, 30])
 def test_small_sets_get_the_exact_full_set_value(n: int) -> None:
     x, y = _normal(n, 7), _normal(n, 5, seed=1) + 3
     y[:, :2] += x[:, :2]
@@ -61,7 +61,7 @@ def test_blocks_sum_hsic_weighted_by_samples() -> None:
     assert linear_cka(x, y, block=8) == pytest.approx(xy / math.sqrt(xx * yy), rel=1e-10)
 
 
-@given(st.integers(8, 60), st.integers(0, 2**31), st.data())
+@given(st.integers(16, 60), st.integers(0, 2**31), st.data())
 @settings(max_examples=30, deadline=None)
 def test_the_cut_into_batches_does_not_matter(n: int, seed: int, data: st.DataObject) -> None:
     x, y = _normal(n, 3, 2, 2, seed=seed), _normal(n, 5, seed=seed + 1)
@@ -70,7 +70,7 @@ def test_the_cut_into_batches_does_not_matter(n: int, seed: int, data: st.DataOb
     assert _in_batches(x, y, sizes, 8) == pytest.approx(linear_cka(x, y, block=8), abs=1e-9)
 
 
-@given(st.integers(4, 40), st.integers(1, 12), st.sampled_from([1e-4, 1.0, 1e5]), st.integers(0, 2**31))
+@given(st.integers(16, 40), st.integers(1, 12), st.sampled_from([1e-4, 1.0, 1e5]), st.integers(0, 2**31))
 @settings(max_examples=40, deadline=None)
 def test_identity_rotation_scale_shift_and_range(n: int, d: int, scale: float, seed: int) -> None:
     x, y = _normal(n, d, seed=seed), _normal(n, 6, seed=seed + 1)
@@ -92,6 +92,13 @@ def test_independent_data_give_zero_on_average_where_the_biased_value_is_large()
     assert error < 0.02
     assert abs(float(values.mean())) < 4 * error
     assert float(values.min()) < 0
+
+
+def test_chance_scatters_by_a_tenth_with_the_fewest_samples_allowed() -> None:
+    # The cosine of independent directions in D dimensions has a standard deviation of 1/√D; here D = 16·13/2 = 104.
+    values = [linear_cka(_normal(16, 20, seed=2 * s), _normal(16, 20, seed=2 * s + 1)) for s in range(400)]
+    spread = math.sqrt(sum(value**2 for value in values) / len(values))
+    assert spread == pytest.approx(1 / math.sqrt(104), rel=0.15)  # 400 draws know it to 3.5 %
 
 
 def test_a_known_value() -> None:
@@ -119,23 +126,25 @@ def test_low_precision_and_large_offsets_do_no_harm() -> None:
 
 
 def test_batches_may_be_reused_and_compute_may_come_early() -> None:
-    x, y = _normal(40, 3), _normal(40, 3, seed=1)
-    cka, buffer = LinearCKA(8), torch.empty(10, 3, dtype=torch.float64)
+    x, y = _normal(80, 3), _normal(80, 3, seed=1)
+    cka, buffer = LinearCKA(8), torch.empty(20, 3, dtype=torch.float64)
     for part in range(4):
-        buffer.copy_(x[10 * part : 10 * part + 10])
-        cka.update(buffer, y[10 * part : 10 * part + 10])
+        buffer.copy_(x[20 * part : 20 * part + 20])
+        cka.update(buffer, y[20 * part : 20 * part + 20])
         assert cka.compute() == cka.compute()
     assert cka.compute() == pytest.approx(linear_cka(x, y, block=8), abs=1e-9)
 
 
 def test_misuse() -> None:
-    with pytest.raises(ValueError, match="at least 4 samples; 0"):
+    with pytest.raises(ValueError, match="at least 16 samples; 0"):
         LinearCKA().compute()
-    with pytest.raises(ValueError, match="at least 4 samples; 3"):
-        linear_cka(_normal(3, 2), _normal(3, 2))
+    for block in (4, 256):
+        with pytest.raises(ValueError, match="at least 16 samples; 15"):
+            linear_cka(_normal(15, 2), _normal(15, 2), block)
+        assert linear_cka(_normal(16, 2), _normal(16, 2), block) == pytest.approx(1)
     with pytest.raises(ValueError, match="5 and 4 samples are not pairs"):
         linear_cka(_normal(5, 2), _normal(4, 2))
     with pytest.raises(ValueError, match="not 3"):
         LinearCKA(block=3)
     with pytest.raises(FloatingPointError, match="not finite"):
-        linear_cka(_normal(5, 2), torch.full((5, 2), torch.nan))
+        linear_cka(_normal(20, 2), torch.full((20, 2), torch.nan))

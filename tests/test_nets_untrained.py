@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from bench_runs import run_study
 
 from raystitch.catalogue import inspect
 from raystitch.config import parse_config
 from raystitch.errors import InputError
-from raystitch.execute import Bench, Job
 from raystitch.nets import build_net, fingerprint, load_weights, read_weights
 from raystitch.plan import Plan, expand
 from raystitch.store import Store
@@ -38,17 +38,12 @@ def study(settings: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def ran(config: dict[str, Any], folder: Path) -> tuple[Plan, Store, pd.DataFrame]:
     """Everything the study plans, computed here; and its rows, as the units name them."""
-    parsed, store = parse_config(config), Store(str(folder))
-    plan, bench = expand(parsed, inspect(parsed, look_at_images=True)), Bench(Job(parsed, store, {}), "cpu")
-    for model in plan.models:
-        bench.make_model(model)
-    for fit in plan.fits:
-        bench.fit([fit])
+    bench, plan = run_study(parse_config(config), folder)
     tables = []
     for row in plan.rows:
-        table = pd.read_parquet(io.BytesIO(store.read(row.unit.marker)))
+        table = pd.read_parquet(io.BytesIO(bench.store.read(row.unit.marker)))
         tables.append(table.assign(setting=row.setting))
-    return plan, store, pd.concat(tables, ignore_index=True)
+    return plan, bench.store, pd.concat(tables, ignore_index=True)
 
 
 def test_an_untrained_model_is_the_seeded_net_as_it_was_built(tmp_path: Path) -> None:

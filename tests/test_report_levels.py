@@ -159,6 +159,7 @@ def test_a_page_without_any_reached_level_shows_no_trend_but_its_example_still_t
         study = StudyFacts("s", iri_sets=[told(1, (0.1, reached_by))])
         page = page_of(frame, study)
         assert ("against the residual of the IRIs" in page.text) == shown
+        assert ("the IRIs are those of the best: 0.1 at point 1." in page.text) == (not shown)
         assert "& df.iri_level.isna()]" in page.text
     partly = StudyFacts("s", iri_sets=[told(1, (0.4, 9), (0.1, 0))])
     assert "the IRIs are those of the best: 0.1 at point 1." in page_of(pd.DataFrame(three_levels()), partly).text

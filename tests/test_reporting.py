@@ -12,6 +12,7 @@ import pytest
 from test_plan import CATALOGUE, study
 from test_report_page import Page
 
+from raystitch.cli import main
 from raystitch.gallery import decode_gallery
 from raystitch.plan import expand
 from raystitch.reporting import publish_report
@@ -128,7 +129,7 @@ def test_by_default_a_warning_names_them_and_a_sweep_sets_them_aside(place: tupl
     names = {units[0].gallery, units[1].marker}
     for name in names:
         store.replace(name, b"junk")
-    with pytest.warns(UserWarning, match="is damaged and left out") as caught:
+    with pytest.warns(UserWarning, match="is damaged or missing, and left out; run the sweep again") as caught:
         publish_report(store, "first")
     assert {str(each.message).split()[0] for each in caught} == names
     publish_report(store, "first", store.quarantine)
@@ -153,3 +154,21 @@ def test_a_record_of_a_failure_that_is_no_mapping_is_left_out(place: tuple[Store
     store.publish(f"failures/{units[0].id}.json", b"[1]")
     page, _ = report(store)
     assert "failed" not in page.text
+
+
+def test_status_names_levels_that_no_image_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, config = (
+        Store(str(tmp_path)),
+        study(name="first", points=[1, 2], iri={"levels": [0.4, 0.1], "shard_size": 800}),
+    )
+    plan = expand(config, CATALOGUE)
+    publish_study(store, config, plan, {"created": "now", "version": "1"})
+    for unit, lost in zip(plan.iris[:3], ({0.4: 9, 0.1: 0}, {0.4: 9, 0.1: 1}, {0.4: 0, 0.1: 0}), strict=True):
+        for name in unit.files:
+            store.publish(name, b"shard")
+        told = [{"level": level, "reached": reached, "residual": STATISTICS} for level, reached in lost.items()]
+        store.replace(unit.marker, json.dumps({**INDEX, "levels": told}).encode())
+    main(["status", "--storage", str(tmp_path)])
+    first, _, third = (f"{unit.model.ref} point {unit.point} on {unit.data}" for unit in plan.iris[:3])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "no image reached" in line]
+    assert line.endswith(f"those of the best: 0.4 ({third}); 0.1 ({first}, {third})")

@@ -58,6 +58,12 @@ def row(unit, agreement: float) -> dict:
             "n_eval": 360, "agreement": agreement}  # fmt: skip
 
 
+def parquet(table: pa.Table) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(table, stream)
+    return stream.getvalue()
+
+
 def test_table_has_the_promised_columns_also_when_empty(tmp_path: Path) -> None:
     table = load_results(str(tmp_path))
     assert len(table) == 0
@@ -94,6 +100,38 @@ def test_a_damaged_file_is_named_and_left_out(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=plan.fits[2].marker):
         table = load_results(str(tmp_path))
     assert table["agreement"].tolist() == [50.0]
+
+
+WRONG_TYPES = {
+    "words for numbers": pa.table({"agreement": ["high"]}),
+    "lists for numbers": pa.table({"agreement": [[50.0]]}),
+    "numbers for lists": pa.table({"match_error_later": [0.5]}),
+    "part of a whole number": pa.table({"seed": [1.5]}),
+    "a column twice": pa.table([[50.0], [60.0]], names=["agreement", "agreement"]),
+}
+
+
+@pytest.mark.parametrize("content", WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_a_file_with_columns_of_another_type_is_named_and_left_out(tmp_path: Path, content: pa.Table) -> None:
+    store, config = Store(str(tmp_path)), study(name="first")
+    plan = expand(config, CATALOGUE)
+    publish_study(store, config, plan, {"created": "now", "version": "1"})
+    store.publish(plan.fits[1].marker, encode_rows([row(plan.fits[1], 50.0)]))
+    whole = content.append_column("unit", [[plan.fits[2].id]])
+    store.publish(plan.fits[2].marker, parquet(whole))
+    named: list[str] = []
+    assert load_table(store, "first", named.append)["agreement"].tolist() == [50.0]
+    assert named == [plan.fits[2].marker]
+
+
+def test_names_of_another_type_are_damage_too(tmp_path: Path) -> None:
+    store, config = Store(str(tmp_path)), study(name="first")
+    plan = expand(config, CATALOGUE)
+    publish_study(store, config, plan, {"created": "now", "version": "1"})
+    store.publish(plan.fits[1].marker, encode_rows([row(plan.fits[1], 50.0)]))
+    store.replace("sweeps/first/rows.parquet", parquet(pa.table({"unit": [plan.fits[1].id], "front_point": ["one"]})))
+    with pytest.warns(UserWarning, match=r"sweeps/first/rows.parquet is damaged"):
+        assert len(load_results(str(tmp_path), "first")) == 0
 
 
 @pytest.mark.parametrize("sweep", ["first", None])
@@ -142,9 +180,7 @@ def test_files_of_an_older_version_lack_columns_and_still_load(tmp_path: Path) -
     plan = expand(config, CATALOGUE)
     publish_study(store, config, plan, {"created": "now", "version": "1"})
     old = pa.Table.from_pylist([{"unit": plan.fits[1].id, "agreement": 50}])
-    stream = io.BytesIO()
-    pq.write_table(old, stream)
-    store.publish(plan.fits[1].marker, stream.getvalue())
+    store.publish(plan.fits[1].marker, parquet(old))
     table = load_results(str(tmp_path), "first")
     assert table["agreement"].tolist() == [50.0]
     assert pd.isna(table["kappa"][0])

@@ -8,7 +8,8 @@ import pytest
 from raystitch.config import FitConfig, IriConfig
 from raystitch.plan import Plan
 from raystitch.reporting import present_units, settled_units
-from raystitch.schedule import Done, Schedule, find_done
+from raystitch.results import unit_record
+from raystitch.schedule import Done, Schedule, find_done, find_missing, list_files
 from raystitch.store import Store
 from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
 
@@ -147,38 +148,27 @@ def test_a_unit_that_lost_a_file_is_made_again(tmp_path: Path, lost: str) -> Non
 
 def test_what_no_missing_fit_needs_is_not_missing() -> None:
     fits_done = Done(frozenset(fit.id for fit in PLAN.fits), frozenset())
-    assert Schedule(PLAN, fits_done).missing == set(), "sets and models may be deleted when all is fitted"
+    assert find_missing(PLAN, fits_done) == set(), "sets and models may be deleted when all is fitted"
     one_left = Done(frozenset(fit.id for fit in PLAN.fits if fit is not BIAS_IRI), frozenset())
-    assert Schedule(PLAN, one_left).missing == {"f4", "i-pixel", "m-pixel", "m-clean"}
+    assert find_missing(PLAN, one_left) == {"f4", "i-pixel", "m-pixel", "m-clean"}
     set_kept = Done(one_left.units | {"i-pixel"}, frozenset())
-    assert Schedule(PLAN, set_kept).missing == {"f4", "m-pixel", "m-clean"}
+    assert find_missing(PLAN, set_kept) == {"f4", "m-pixel", "m-clean"}
 
 
 def test_status_misses_what_a_sweep_would_make(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    names = {"id": "", "kind": "", "marker": "", "files": [], "parents": []}
-    units = [
-        {
-            **names,
-            "id": u.id,
-            "kind": u.kind,
-            "files": u.files,
-            "marker": u.marker,
-            "parents": [p.id for p in u.parents],
-        }
-        for u in PLAN.units
-    ]
+    units = [unit_record(unit, "") for unit in PLAN.units]
     for unit in (*PLAN.models, *PLAN.iris, *PLAN.fits):
         for name in unit.files:
             store.publish(name, b"x")
     every = {unit.id for unit in PLAN.units}
 
     def settled(units: list[dict]) -> set[str]:
-        return settled_units({"units": units}, present_units(store, {"units": units}))
+        return settled_units({"units": units}, present_units({"units": units}, list_files(store)))
 
-    assert settled(units) == present_units(store, {"units": units}) == every
+    assert settled(units) == present_units({"units": units}, list_files(store)) == every
     store.remove(CLEAN_IRIS.shards[0].marker)
-    assert present_units(store, {"units": units}) == every - {CLEAN_IRIS.id}
+    assert present_units({"units": units}, list_files(store)) == every - {CLEAN_IRIS.id}
     assert settled(units) == every, "no fit needs the set any more"
     store.remove(SELF_IRI.predictions)
     assert settled(units) == every - {SELF_IRI.id, CLEAN_IRIS.id}

@@ -93,6 +93,7 @@ def _section(panel: Panel, study: StudyFacts, out: Out) -> dict[str, Any]:
     objectives = in_order(panel.rows["objective"], study.objectives)
     rows = gap_rows(panel, objectives)
     ends = unstitched(panel)["mean"]
+    seen, unreached = levels.reached(panel, study.iri_sets)
     return {
         "panel": panel,
         "arm_names": {arm: ARM_NAMES.get(arm, arm) for arm in panel.arms},
@@ -107,13 +108,13 @@ def _section(panel: Panel, study: StudyFacts, out: Out) -> dict[str, Any]:
         "ends": [("end alone" if p == 0 else "front alone", tables.percent(float(v))) for p, v in ends.items()],
         "no_residual": _points_without_residual(panel),
         "raua": tables.raua_table(panel, objectives) if panel.attacked else [],
-        "levels": _levels(panel, objectives, study, out),
+        "levels": _levels(seen, objectives, out),
+        "unreached": unreached,
     }
 
 
-def _levels(panel: Panel, order: Sequence[str], study: StudyFacts, out: Out) -> dict[str, Any] | None:
+def _levels(panel: Panel, order: Sequence[str], out: Out) -> dict[str, Any] | None:
     """Agreement against r: the figure, and the value at the smallest r with its trend; nothing for a single level."""
-    panel, unreached = levels.reached(panel, study.iri_sets)
     if not panel.has_levels:
         return None
     objectives = in_order(panel.levels["objective"], order)
@@ -125,7 +126,6 @@ def _levels(panel: Panel, order: Sequence[str], study: StudyFacts, out: Out) -> 
         "figure": _draw(levels_figure(panel, objectives), name, label, out) if has_places else None,
         "objectives": [objective_name(each) for each in objectives],
         "lines": lines,
-        "unreached": unreached,
         "folded": len(lines) > FOLD_ROWS_OVER,
     }
 
