@@ -1,0 +1,119 @@
+"""Time of one step of an inversion, at every point: published-style against raystitch, and raystitch against the floor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from benchmarks import inverting, published
+from benchmarks.inverting import Search
+from benchmarks.load import load_float, load_net
+from benchmarks.outcome import Cell, Figure, Outcome, Table, Target, cell, figure
+from benchmarks.subjects import Options
+from benchmarks.turns import Samples, Work, geometric_mean, in_turns, per, ratios, summary
+from raystitch.config import IriConfig
+from raystitch.nets import CutNet
+
+SEARCHES: Mapping[str, Search] = {"float32": Search(IriConfig()), "bf16": Search(IriConfig(), "bf16")}
+
+TARGETS: Mapping[str, Target] = {
+    "float32, point 1": Target("at least", 27),
+    "float32, last point": Target("at least", 2.4),
+    "float32, geometric mean": Target("at least", 5),
+    "bf16, point 1": Target("at least", 30),
+    "bf16, last point": Target("at least", 4.4),
+    "bf16, geometric mean": Target("at least", 8),
+    "float32 over floor": Target("at most", 1.25),
+    "bf16 over floor": Target("at most", 1.25),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is timed: ``steps`` of raystitch, ``pairs`` of the floor and ``published`` steps of the baseline a turn."""
+
+    images: int = 128
+    rounds: int = 5
+    steps: int = 10
+    pairs: int = 10
+    published: int = 1
+    points: tuple[int, ...] = ()
+
+
+FULL, QUICK = Size(), Size(images=8, rounds=2, steps=2, pairs=2, published=1, points=(1, 10))
+
+
+def run(options: Options) -> Outcome:
+    """Ratios of time per step in both precisions, and against the floor, at every point."""
+    size = QUICK if options.quick else FULL
+    net, images = load_net(options, "front"), load_float(options, size.images)
+    points = size.points or tuple(range(1, net.n + 1))
+    times = {point: _step_times(net, point, images, size, options.device) for point in points}
+    figures, notes = [], []
+    for name in SEARCHES:
+        gains = {point: ratios(t["published-style"], t[name]) for point, t in times.items()}
+        slack = {point: ratios(t[name], t[f"floor, {name}"]) for point, t in times.items()}
+        figures += [*_gain_figures(name, gains), _worst(name, slack)]
+    notes.append(
+        f"raystitch: a run of {size.steps} steps divided by {size.steps} + 1 pairs of forward and backward passes."
+    )
+    notes.append("The baseline runs in float32 throughout; the floor has the precision of what it is compared with.")
+    return Outcome(figures, _tables(net, times), notes, asdict(size))
+
+
+def _step_times(net: CutNet, point: int, images: Tensor, size: Size, device: str) -> dict[str, Samples]:
+    """Seconds per step of each contender, one value per round."""
+    start = torch.rand(images.shape, generator=torch.Generator().manual_seed(0)).to(images.device)
+    works: dict[str, Work] = {"published-style": lambda: published.invert(net, point, images, start, size.published)}
+    counts = {"published-style": size.published}
+    for name, search in SEARCHES.items():
+        works |= _contenders(net, point, images, name, search, size)
+        counts |= {name: size.steps + 1, f"floor, {name}": size.pairs}
+    return {name: per(samples, counts[name]) for name, samples in in_turns(works, size.rounds, device).items()}
+
+
+def _contenders(net: CutNet, point: int, images: Tensor, name: str, search: Search, size: Size) -> dict[str, Work]:
+    prefix = inverting.prefix_of(net, point, search)
+    return {
+        name: lambda: inverting.run(prefix, images, search, size.steps),
+        f"floor, {name}": lambda: inverting.floor(prefix, images, search, size.pairs),
+    }
+
+
+def _gain_figures(name: str, gains: Mapping[int, Samples]) -> list[Figure]:
+    chosen = {
+        f"{name}, point 1": gains[min(gains)],
+        f"{name}, last point": gains[max(gains)],
+        f"{name}, geometric mean": geometric_mean(list(gains.values())),
+    }
+    return [
+        figure(f"published-style over raystitch, per step: {label}", "×", samples, TARGETS[label])
+        for label, samples in chosen.items()
+    ]
+
+
+def _worst(name: str, slack: Mapping[int, Samples]) -> Figure:
+    medians = [summary(samples).median for samples in slack.values()]
+    label = f"raystitch over the floor, per step: {name}, largest of all points (in brackets: range over points)"
+    return Figure(label, "×", max(medians), min(medians), max(medians), TARGETS[f"{name} over floor"])
+
+
+def _tables(net: CutNet, times: Mapping[int, Mapping[str, Samples]]) -> list[Table]:
+    contenders = list(next(iter(times.values())))
+    rows: list[list[Cell]] = [
+        [p, net.points[p - 1].module, *(cell(summary(t[name]), 1e3) for name in contenders)] for p, t in times.items()
+    ]
+    compared: list[list[Cell]] = [[p, net.points[p - 1].module, *_compared(t)] for p, t in times.items()]
+    kinds = [f"{text} {name}" for name in SEARCHES for text in ("published-style over", "over floor:")]
+    return [
+        Table("Milliseconds per step, median (quartiles)", ["point", "module", *contenders], rows),
+        Table("Ratios per step, median (quartiles) of the rounds", ["point", "module", *kinds], compared),
+    ]
+
+
+def _compared(t: Mapping[str, Samples]) -> list[str]:
+    pairs = [(("published-style", name), (name, f"floor, {name}")) for name in SEARCHES]
+    return [cell(summary(ratios(t[over], t[under]))) for both in pairs for over, under in both]

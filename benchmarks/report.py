@@ -1,0 +1,89 @@
+"""Write what the benchmarks found: ``results.json`` for programs, ``results.md`` for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+Record = Mapping[str, Any]
+"""A child's record, plain JSON."""
+
+
+def write(folder: Path, records: Sequence[Record], quick: bool) -> None:
+    """Write both files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    machine = records[0]["machine"]
+    content = {"created": created, "quick": quick, "machine": machine, "benchmarks": list(records)}
+    (folder / "results.json").write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    (folder / "results.md").write_text("\n".join(_lines(created, machine, records, quick)) + "\n")
+
+
+def _lines(created: str, machine: Record, records: Sequence[Record], quick: bool) -> Iterator[str]:
+    yield "# Benchmarks"
+    yield ""
+    if quick:
+        yield "**Quick run: too few images and rounds for the figures to mean anything.**"
+        yield ""
+    yield "Ratios are against a baseline timed in turns in the same process. Values are medians, with quartiles in brackets."
+    yield ""
+    yield from _table(
+        ["", ""], [["created", created], *([key.replace("_", " "), value] for key, value in machine.items())]
+    )
+    yield from _headlines(records)
+    for record in records:
+        yield from _details(record)
+
+
+def _headlines(records: Sequence[Record]) -> Iterator[str]:
+    yield "## Figures"
+    yield ""
+    rows = [
+        [record["name"], figure["name"], _value(figure), _target(figure), figure["verdict"]]
+        for record in records
+        for figure in record["figures"]
+    ]
+    yield from _table(["benchmark", "figure", "measured", "target", ""], rows)
+    rows = [[record["name"], *_memory(record), round(record["seconds"], 1)] for record in records]
+    yield from _table(["benchmark", "peak memory, MiB", "of a worker, MiB", "on the GPU, MiB", "seconds"], rows)
+
+
+def _memory(record: Record) -> list[float | None]:
+    peak = record["peak_memory"]
+    values = peak["process_mib"], record["facts"].get("worker_mib"), peak.get("gpu_mib")
+    return [None if value is None else round(value) for value in values]
+
+
+def _details(record: Record) -> Iterator[str]:
+    yield f"## {record['name']}"
+    yield ""
+    yield from (f"- {note}" for note in record["notes"])
+    yield f"- Sizes: {', '.join(f'{key} {value}' for key, value in record['facts'].items() if value not in (None, []))}."
+    yield ""
+    for table in record["tables"]:
+        yield f"{table['title']}:"
+        yield ""
+        yield from _table(table["columns"], table["rows"])
+
+
+def _value(figure: Record) -> str:
+    if figure["value"] is None:
+        return "not reached"
+    text = f"{figure['value']:.3g} {figure['unit']}"
+    return text if figure["low"] is None else f"{text} ({figure['low']:.3g}–{figure['high']:.3g})"
+
+
+def _target(figure: Record) -> str:
+    target = figure["target"]
+    return "" if target is None else f"{target['sense']} {target['bound']:.3g}"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    for row in rows:
+        yield f"| {' | '.join('–' if value is None else str(value) for value in row)} |"
+    yield ""
