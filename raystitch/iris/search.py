@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,8 +14,8 @@ from raystitch.nets import SoftPrefix
 
 Prefix = Callable[[Tensor], Tensor]
 
-LOW_PRECISION_SHARE = 0.75
-"""Of the steps, with ``precision: mixed``."""
+LOW_PRECISION: Mapping[str, float] = {"float32": 0.0, "mixed": 0.75, "bfloat16": 1.0}
+"""Share of the steps, from the first, that is taken in bfloat16."""
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Batch:
 
     def step(self, prefix: Prefix, optimiser: Optimiser, config: IriConfig) -> None:
         """Measure every image, record it, and move it; one that was measured after its last step is past its steps then."""
-        low = config.precision == "mixed" and max(self.ages) < LOW_PRECISION_SHARE * config.steps
+        low = max(self.ages) < LOW_PRECISION[config.precision] * config.steps
         if self.rough and not low:
             self.measure_again(prefix)
         self.rough = low
