@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from torch import Tensor
 
 from benchmarks import inverting, published
-from benchmarks.inverting import Search
 from benchmarks.load import load_net, load_set
 from benchmarks.outcome import Cell, Figure, Outcome, Table, Target, figure
 from benchmarks.subjects import Options
@@ -34,10 +33,10 @@ class Size:
     train: int = 256
     test: int = 128
     init: int = 128
-    epochs: int = 2
+    epochs: int = 6
     batch: int = 128
     iri_steps: int = 10
-    points: tuple[int, ...] = ()
+    points: tuple[int, ...] = (1, 2, 4, 6, 8, 10)
 
 
 FULL, QUICK = Size(), Size(train=16, test=16, init=8, epochs=1, batch=8, iri_steps=2, points=(1, 4, 10))
@@ -130,9 +129,9 @@ def _published(bench: Bench, point: int, arm: Arm, data: tuple[Tensor, Tensor], 
 
 def _iris(bench: Bench, point: int) -> ImageSet:
     """IRIs of the training images from a short inversion: enough to train on, untimed."""
-    search = Search(IriConfig())
+    search = IriConfig()
     images = as_float(bench.train.images).to(bench.device)
-    made = inverting.run(inverting.prefix_of(bench.front, point, search), images, search, bench.size.iri_steps)
+    made = inverting.run(inverting.prefix_of(bench.front, point), images, search, bench.size.iri_steps)
     return ImageSet(made.images.cpu(), bench.train.labels, bench.train.num_classes)
 
 

@@ -31,14 +31,14 @@ def _levels(levels: tuple[float, ...]) -> tuple[float, ...]:
 class IriConfig(Part):
     """How identically represented inputs are found (METHOD §2).
 
-    ``sign_pgd`` is the published optimiser (step ``lr`` = 1/255 in pixels, 200 steps). ``adam`` minimises the sum of
-    log r with a cosine step from ``lr`` = 0.1 and needs far fewer steps for the same residual; ``spectral_adam`` does so in a
-    cosine basis, with ReLUs that let some gradient through where they are off, and needs fewer still. ``preset: paper`` (or
-    ``paper_224``) fills in the published values; keys given beside it win. ``precision: mixed`` takes the first three
-    quarters of the steps in bfloat16, ``bfloat16`` all; residuals are measured again in float32. An image whose residual is at most
-    ``tolerance`` is finished and makes room for another. ``levels`` are residuals at which the run is to leave a set as well,
-    one image at a time, as soon as each gets there; the set as good as the run gets comes on top. ``dtype`` is how pixels are
-    stored; uint8 is rounded and r measured again.
+    ``sign_pgd`` is the published optimiser (step ``lr`` = 1/255 in pixels, 200 steps). ``adam`` minimises the sum of log
+    r with a cosine step from ``lr`` = 0.1 and needs far fewer steps for the same residual; ``spectral_adam`` does so in a
+    cosine basis, with ReLUs that let some gradient through where they are off, and needs fewer still. ``preset: paper``
+    (or ``paper_224``) fills in the published values; keys given beside it win. ``precision: mixed`` takes the first three
+    quarters of the steps in bfloat16, ``bfloat16`` all; residuals are measured again in float32. An image whose residual
+    is at most ``tolerance`` is finished and makes room for another. ``levels`` are residuals at which the run is to leave
+    a set as well, one image at a time, as soon as each gets there; the set as good as the run gets comes on top.
+    ``dtype`` is how pixels are stored; uint8 is rounded and r measured again.
     """
 
     preset: Literal["paper", "paper_224"] | None = Field(default=None, exclude=True)

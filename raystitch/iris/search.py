@@ -139,7 +139,7 @@ class Batch:
             x = self.x.detach().requires_grad_()
             z = prefix(x)
         error = z.detach().float() - self.target
-        r = torch.linalg.vector_norm(error.flatten(1), dim=1) / self.scale
+        r = _norm(error) / self.scale
         weight = optimiser.slope(r) / self.scale.square()
         upstream = error.mul_(weight.view(-1, *[1] * (error.dim() - 1)))
         (grad,) = torch.autograd.grad(z, x, upstream.to(z.dtype))
@@ -161,11 +161,16 @@ class Batch:
 
 def scale_of(target: Tensor) -> Tensor:
     """Norm of each target (N,), or 1 where it is zero: there the error is taken as it is."""
-    norm = torch.linalg.vector_norm(target.float().flatten(1), dim=1)
+    norm = _norm(target.float())
     return torch.where(norm > 0, norm, 1.0)
 
 
 def relative_error(z: Tensor, target: Tensor, scale: Tensor) -> Tensor:
     """‖z − target‖₂ / scale of each image, float32 (N,)."""
-    norm: Tensor = torch.linalg.vector_norm((z.float() - target.float()).flatten(1), dim=1)
-    return norm / scale
+    return _norm(z.float() - target.float()) / scale
+
+
+def _norm(z: Tensor) -> Tensor:
+    """Over all but the first dimension; no copy, whatever the order in memory."""
+    norm: Tensor = torch.linalg.vector_norm(z, dim=tuple(range(1, z.dim()))) if z.dim() > 1 else z.abs()
+    return norm
