@@ -7,6 +7,7 @@ from torch import Tensor
 
 from raystitch.config import IriConfig
 from raystitch.iris import Inversion, invert, sample_seed
+from raystitch.iris.search import Prefix
 from raystitch.nets import CutNet, SoftPrefix, fold_batchnorm
 
 
@@ -15,13 +16,13 @@ def prefix_of(net: CutNet, point: int) -> SoftPrefix:
     return SoftPrefix(fold_batchnorm(net), point)
 
 
-def run(prefix: SoftPrefix, images: Tensor, search: IriConfig, steps: int) -> Inversion:
+def run(prefix: Prefix, images: Tensor, search: IriConfig, steps: int) -> Inversion:
     """Invert with a budget of ``steps``. It costs ``steps`` + 1 pairs of forward and backward passes, or a little more."""
     seeds = [sample_seed(search.seed, row) for row in range(len(images))]
     return invert(prefix, images, seeds, search.model_copy(update={"steps": steps}))
 
 
-def floor(prefix: SoftPrefix, images: Tensor, search: IriConfig, pairs: int) -> None:
+def floor(prefix: Prefix, images: Tensor, search: IriConfig, pairs: int) -> None:
     """The least that gradient descent can cost: ``pairs`` of a bare forward and backward pass, and nothing else."""
     low = search.precision != "float32"
     for _ in range(pairs):

@@ -20,6 +20,7 @@ from raystitch.iris import cosine
 from raystitch.iris.optimisers import OPTIMISERS, SHALLOW, Optimiser
 from raystitch.iris.search import Batch, Kept, Prefix, relative_error, scale_of
 from raystitch.iris.start import uniform_start
+from raystitch.nets import SoftPrefix
 
 REFILL = 0.125
 """Share of the batch that must be free before other images enter: their targets are computed together."""
@@ -73,6 +74,8 @@ def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConf
         while batch := _refilled(batch, waiting, prefix, images, seeds, optimiser, config):
             batch.step(prefix, optimiser, config)
             batch = _without_finished(batch, found, prefix, config)
+    if isinstance(prefix, SoftPrefix):
+        prefix.soften(0.0)
     return found
 
 
