@@ -121,6 +121,7 @@ def _fit(shelf: Shelf, units: Sequence[FitUnit]) -> dict[str, Fitted]:
         paste=paste,
         attack=unit.attack,
         end_data=end_data,
+        folded=(shelf.folded(unit.front), shelf.folded(unit.end)),
     )
 
 

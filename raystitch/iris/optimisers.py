@@ -57,36 +57,43 @@ def _subtract(x: Tensor, move: Tensor, alpha: float | ChannelSteps) -> Tensor:
 
 def _adam_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
     """Adam (Kingma & Ba 2015, algorithm 1) with β = (0.9, 0.99), a cosine step from ``lr`` to 0, and the box [0, 1]."""
-    mean, divisor = _moments(grad, state, step, config, BETA1)
-    return torch.addcdiv(x, mean, divisor).clamp_(0, 1), state
-
-
-def _spectral_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
-    """Adam in the basis of :mod:`raystitch.iris.cosine`, whose memory is at most an eighth of the run."""
-    mean, divisor = _moments(to_cosine(grad), state, step, config, _short(config.steps))
-    return from_cosine(mean / divisor).add_(x).clamp_(0, 1), state
+    return _move(x, *_moments(grad, state, step, config, BETA1)), state
 
 
 def _shallow_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
-    mean, divisor = _moments(grad, state, step, config, _short(config.steps))
-    return torch.addcdiv(x, mean, divisor).clamp_(0, 1), state
+    """Adam whose memory is at most an eighth of the run."""
+    return _move(x, *_moments(grad, state, step, config, _short(config.steps))), state
+
+
+def _spectral_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
+    """The same in the basis of :mod:`raystitch.iris.cosine`."""
+    mean, spread, rate = _moments(to_cosine(grad), state, step, config, _short(config.steps))
+    return from_cosine((mean / spread).mul_(rate)).add_(x).clamp_(0, 1), state
+
+
+def _move(x: Tensor, mean: Tensor, spread: Tensor, rate: float | Tensor) -> Tensor:
+    if isinstance(rate, Tensor):
+        return (mean / spread).mul_(rate).add_(x).clamp_(0, 1)
+    return torch.addcdiv(x, mean, spread, value=rate).clamp_(0, 1)
 
 
 def _short(steps: int) -> float:
     return min(BETA1, max(0.0, 1 - 8 / steps))
 
 
-def _moments(grad: Tensor, state: State, step: Step, config: IriConfig, beta1: float) -> tuple[Tensor, Tensor]:
-    """Update Adam's moments in place; a step adds mean / divisor."""
+def _moments(
+    grad: Tensor, state: State, step: Step, config: IriConfig, beta1: float
+) -> tuple[Tensor, Tensor, float | Tensor]:
+    """Update Adam's moments in place; returns mean, spread and rate, of which a step adds rate · mean / spread."""
     mean, square = state
     mean.lerp_(grad, 1 - beta1)
     square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
     first = cast(float, config.step_size)  # a config with steps per channel has another optimiser
     angle = _up_to(step, config.steps - 1) * (math.pi / config.steps)  # past its last step an image does not move
     cosine = angle.cos() if isinstance(angle, Tensor) else math.cos(angle)
-    scale = -first * 0.5 * (1 + cosine) / (1 - beta1 ** (step + 1))
-    divisor = (square / (1 - BETA2 ** (step + 1))).sqrt_().add_(EPSILON)
-    return mean, divisor.div_(scale)
+    unbias = (1 - BETA2 ** (step + 1)) ** 0.5
+    rate = -first * 0.5 * (1 + cosine) * unbias / (1 - beta1 ** (step + 1))
+    return mean, square.sqrt().add_(EPSILON * unbias), rate
 
 
 def _up_to(step: Step, last: int) -> Step:

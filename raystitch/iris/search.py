@@ -140,10 +140,9 @@ class Batch:
             z = prefix(x)
         error = z.detach().float() - self.target
         r = _norm(error) / self.scale
-        weight = optimiser.slope(r) / self.scale.square()
-        upstream = error.mul_(weight.view(-1, *[1] * (error.dim() - 1)))
-        (grad,) = torch.autograd.grad(z, x, upstream.to(z.dtype))
-        return r, grad
+        (grad,) = torch.autograd.grad(z, x, error.to(z.dtype))
+        weight = optimiser.slope(r) / self.scale.square()  # applied to the images, which are smaller than z
+        return r, grad * weight[:, None, None, None]
 
     def _record(self, r: Tensor, config: IriConfig) -> None:
         self.sound += r.sum()

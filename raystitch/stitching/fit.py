@@ -55,6 +55,7 @@ def fit_stitches(
     cache_bytes: int = CACHE_BYTES,
     attack: PgdConfig | None = None,
     end_data: LabelledImages | None = None,
+    folded: tuple[CutNet, CutNet] | None = None,
 ) -> dict[Objective, Fitted]:
     """Fit one stitch per objective from the front's point to the end's.
 
@@ -76,6 +77,7 @@ def fit_stitches(
         attack: attack every image of a batch by PGD, from the image after augmentation and cue, against each objective's
             stitched net as it trains; both streams see the attacked image (METHOD §8, 3).
         end_data: images that the end's own stream sees, row by row in place of ``data``; never augmented or given a cue.
+        folded: front and end with BatchNorm folded, on ``device``, for callers that fit often; made where not given.
 
     Raises:
         InputError: no such point, a pair that cannot be stitched, fewer images than one batch, or ``dm_exact`` where no
@@ -97,7 +99,7 @@ def fit_stitches(
     f, g = private_copy(front, device), private_copy(end, device)
     stitch.to(device)
     init = _initialise(stitch, f, g, front_point, end_point, init_images, config, seed)
-    fast_f, fast_g = fold_batchnorm(f), fold_batchnorm(g)
+    fast_f, fast_g = folded or (fold_batchnorm(f), fold_batchnorm(g))
     results = {name: Fitted(name, copy.deepcopy(stitch), f, g, front_point, end_point, init) for name in names}
     fits = [Trainee(result, fast_g, config) for name, result in results.items() if name != EXACT]
     source = ImageSource(data, device, _augmentation(seed) if moving else None, paste)
