@@ -92,6 +92,20 @@ def test_images_of_unlike_ages_move_as_they_would_alone() -> None:
             torch.testing.assert_close(together[own], alone)
 
 
+def test_pixels_held_by_the_box_take_no_part_in_a_spectral_step() -> None:
+    # Clipping a step that was scaled in another basis can lead uphill for ever; so pixels that would leave the box stay out.
+    x = (_images(2) * 2 - 0.5).clamp(0, 1)  # half of the pixels lie on the box
+    grad = _images(2, seed=5) - 0.5
+    held = ((x == 0) & (grad > 0)) | ((x == 1) & (grad < 0))
+    assert 0.1 < held.float().mean() < 0.4
+    chosen, config = OPTIMISERS["spectral_adam"], IriConfig(steps=1000, lr=0.01)
+    moved, _ = chosen.update(x, grad, chosen.begin(x), 0, config)
+    assert torch.equal(moved[held], x[held])
+    pulled, _ = chosen.update(x, torch.where(held, 100 * grad, grad), chosen.begin(x), 0, config)
+    assert torch.equal(moved, pulled)
+    assert (moved != x)[~held].float().mean() > 0.9
+
+
 def _slope_at(prefix: SoftPrefix, x: Tensor, strength: float | Tensor) -> Tensor:
     prefix.soften(strength)
     x = x.clone().requires_grad_()

@@ -66,9 +66,14 @@ def _shallow_step(x: Tensor, grad: Tensor, state: State, step: Step, config: Iri
 
 
 def _spectral_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
-    """The same in the basis of :mod:`raystitch.iris.cosine`."""
-    mean, spread, rate = _moments(to_cosine(grad), state, step, config, _short(config.steps))
-    return from_cosine((mean / spread).mul_(rate)).add_(x).clamp_(0, 1), state
+    """The same in the basis of :mod:`raystitch.iris.cosine`, for the pixels that the box leaves free.
+
+    A step that is scaled in another basis and then clipped need not go downhill; it does where pixels that are held at 0 or 1
+    take no part in it (Bertsekas 1982, two-metric projection).
+    """
+    free = torch.where(grad > 0, x > 0, x < 1)
+    mean, spread, rate = _moments(to_cosine(grad * free), state, step, config, _short(config.steps))
+    return from_cosine((mean / spread).mul_(rate)).mul_(free).add_(x).clamp_(0, 1), state
 
 
 def _move(x: Tensor, mean: Tensor, spread: Tensor, rate: float | Tensor) -> Tensor:
