@@ -201,9 +201,6 @@ def _check_counts(config: StudyConfig, catalogue: Catalogue, dataset: str, setti
             where = "fit" if config.settings[setting].fit is None else f"settings.{setting}.fit"
             problem = f"settings.{setting} trains its stitches on {dataset!r}, which has {count} images"
             raise InputError(f"{where}.{field}", needed, problem)
-    if config.similarity is not None and config.similarity.images < LEAST_SAMPLES:
-        problem = f"CKA and STIR of so few images are chance; give at least {LEAST_SAMPLES}"
-        raise InputError("similarity.images", config.similarity.images, problem)
     if config.similarity is not None and count < LEAST_SAMPLES:
         problem = f"CKA and STIR need at least {LEAST_SAMPLES} training images; dataset {dataset!r} has {count}"
         raise InputError("similarity", None, problem)

@@ -205,7 +205,7 @@ def test_similarity_of_too_few_images(tmp_path: Path, capsys: pytest.CaptureFixt
     study["models"]["net"]["train"] = {"batch": 2}
     refused(tmp_path, capsys, study, "similarity", "at least 16 training images", "has 3")
     study = changed("similarity", {"images": 15})
-    refused(tmp_path, capsys, study, "similarity.images = 15", "give at least 16")
+    refused(tmp_path, capsys, study, "similarity.images = 15", "greater than or equal to 16")
 
 
 def test_unwritable_storage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
