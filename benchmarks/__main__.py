@@ -21,7 +21,7 @@ from benchmarks.report import write
 from benchmarks.subjects import Options, check_files
 from raystitch.errors import InputError
 
-NAMES = ("inversion_step", "inversion_quality", "fitting", "actors", "memory")
+NAMES = ("inversion_step", "inversion_quality", "fitting", "actors", "memory", "streaming")
 
 
 class _Parser(argparse.ArgumentParser):
