@@ -21,7 +21,16 @@ from benchmarks.report import write
 from benchmarks.subjects import Options, check_files
 from raystitch.errors import InputError
 
-NAMES = ("inversion_step", "inversion_quality", "optimisers", "fitting", "actors", "memory", "profiles")
+NAMES = (
+    "inversion_step",
+    "inversion_quality",
+    "optimisers",
+    "fitting",
+    "actors",
+    "memory",
+    "profiles",
+    "streaming",
+)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -6,7 +6,8 @@ and the front are shown the same images.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +16,14 @@ from torch import Tensor, nn
 
 from raystitch.attacks import apgd_ce_dlr, standard_autoattack
 from raystitch.config import AttackName, RobustConfig
-from raystitch.data import ImageSet, evenly_spaced
+from raystitch.data import ImageSet, evenly_spaced, overlapped, to_device
 from raystitch.metrics import MatchError, compare, intervals
 from raystitch.nets import CutNet, fold_batchnorm
 from raystitch.stitching import Fitted, StitchedNet, affine_diagnostics, as_float
 
 BATCH = 512
 """Images per forward pass of an evaluation."""
+_Batches = Generator[Tensor, None, None]  # images, on the device
 
 
 @dataclass(frozen=True)
@@ -97,23 +99,24 @@ def evaluate_unstitched_attacked(
 
 @torch.no_grad()
 def _evaluate(
-    fitted: Sequence[Fitted], front: CutNet, end: CutNet, batches: Iterable[Tensor], labels: Tensor
+    fitted: Sequence[Fitted], front: CutNet, end: CutNet, batches: _Batches, labels: Tensor
 ) -> dict[str, Measured]:
     j = fitted[0].end_point
     logits: dict[str, list[Tensor]] = {fit.objective: [] for fit in fitted}
     errors = {fit.objective: [MatchError() for _ in range(j, end.n + 1)] for fit in fitted}
     own: list[Tensor] = []
     heads: list[Tensor] = []
-    for x in batches:
-        first = end.run(x, 0, j)
-        targets = [first, *end.trace(first, j, end.n + 1)]
-        own.append(targets[-1])
-        heads.append(front(x))
-        for fit in fitted:
-            stream = fit.trace(x)
-            logits[fit.objective].append(stream[-1])
-            for error, z, target in zip(errors[fit.objective], stream[:-1], targets[:-1], strict=True):
-                error.update(z, target)
+    with closing(batches):
+        for x in batches:
+            first = end.run(x, 0, j)
+            targets = [first, *end.trace(first, j, end.n + 1)]
+            own.append(targets[-1])
+            heads.append(front(x))
+            for fit in fitted:
+                stream = fit.trace(x)
+                logits[fit.objective].append(stream[-1])
+                for error, z, target in zip(errors[fit.objective], stream[:-1], targets[:-1], strict=True):
+                    error.update(z, target)
     g, f = torch.cat(own).cpu(), torch.cat(heads).cpu()
     found = {}
     for fit in fitted:
@@ -123,10 +126,9 @@ def _evaluate(
 
 
 @torch.no_grad()
-def _evaluate_unstitched(
-    alone: CutNet, front: CutNet, end: CutNet, batches: Iterable[Tensor], labels: Tensor
-) -> Measured:
-    outputs = [(alone(x), front(x), end(x)) for x in batches]
+def _evaluate_unstitched(alone: CutNet, front: CutNet, end: CutNet, batches: _Batches, labels: Tensor) -> Measured:
+    with closing(batches):
+        outputs = [(alone(x), front(x), end(x)) for x in batches]
     h, f, g = (torch.cat(parts).cpu() for parts in zip(*outputs, strict=True))
     return _measured(h, g, f, labels, {})
 
@@ -139,8 +141,9 @@ def _measured(h: Tensor, g: Tensor, f: Tensor, labels: Tensor, more: dict[str, A
     return Measured(columns | more, labels, h, g, f)
 
 
-def _batches(shown: ImageSet, device: str) -> Iterator[Tensor]:
-    return (as_float(part.to(device)) for part in torch.split(shown.images, BATCH))
+def _batches(shown: ImageSet, device: str) -> _Batches:
+    parts = (as_float(to_device(part, device)) for part in torch.split(shown.images, BATCH))
+    return overlapped(parts, device, shown.key is not None)
 
 
 def _part(shown: ImageSet, robust: RobustConfig) -> tuple[ImageSet, Tensor]:
@@ -155,7 +158,7 @@ def _with_radius(measured: Measured, part: ImageSet, robust: RobustConfig) -> Me
 
 def _attacked(
     net: nn.Module, part: ImageSet, rows: Tensor, attack: AttackName, robust: RobustConfig, device: str
-) -> Iterator[Tensor]:
+) -> _Batches:
     """Adversarial images batch by batch; with ``apgd_ce_dlr`` each one's search follows from its row in the whole set."""
     eps = robust.radius(part.images.shape[-1])
     parts = _batches(part, device), torch.split(part.labels, BATCH), torch.split(rows, BATCH)

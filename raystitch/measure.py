@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from raystitch.config import ATTACKS, AttackName, EvalSet
-from raystitch.data import ImageSet, evenly_spaced, make_cue
+from raystitch.data import ImageSet, evenly_spaced, make_cue, overlapped, to_device
 from raystitch.evaluate import (
     BATCH,
     Measured,
@@ -153,7 +153,8 @@ def _shown(shelf: Shelf, unit: FitUnit, eval_set: EvalSet) -> tuple[ImageSet, At
 
 
 def _batches(shelf: Shelf, data: ImageSet, rows: Tensor) -> Iterator[Tensor]:
-    return (as_float(data.images[part].to(shelf.device)) for part in torch.split(rows, BATCH))
+    parts = (as_float(to_device(data.images[part], shelf.device)) for part in torch.split(rows, BATCH))
+    return overlapped(parts, shelf.device, data.key is not None)
 
 
 def _names(unit: FitUnit, eval_set: str, count: int) -> dict[str, Any]:

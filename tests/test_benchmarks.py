@@ -220,3 +220,16 @@ def test_quick_inversion_step_writes_finite_figures(tmp_path: Path, shared: Path
     assert record["peak_memory"]["process_mib"] > 100
     text = (tmp_path / "results.md").read_text()
     assert all(figure["name"] in text for figure in record["figures"])
+
+
+def test_quick_streaming_goes_through_both_sets_every_way(tmp_path: Path, shared: Path) -> None:
+    places = ["--data", shared / "data" / "cifar10", "--weights", shared / "models", "--output", tmp_path]
+    found = run("streaming", "--quick", *places)
+    assert found.returncode == 0, found.stderr
+    (record,) = json.loads((tmp_path / "results.json").read_text())["benchmarks"]
+    hidden, *gains = record["figures"]
+    assert math.isfinite(hidden["value"])
+    assert [math.isfinite(gain["value"]) and gain["value"] > 0 for gain in gains] == [True, True]
+    ways = ["preparation alone", "prepared in the loop", "prepared ahead"]
+    expected = [["–", "device's work alone"], *([kind, way] for kind in ("mapped", "in memory") for way in ways)]
+    assert [row[:2] for row in record["tables"][0]["rows"]] == expected

@@ -13,6 +13,7 @@ from raystitch.data.hold import fits_in_memory, hold
 from raystitch.data.imageset import ImageSet, Split, evenly_spaced, to_float
 from raystitch.data.importing import import_dataset
 from raystitch.data.load import check_images, count, fingerprint, image_size, load_images, num_classes
+from raystitch.data.prefetch import overlapped, to_device
 from raystitch.data.scratch import clean_scratch
 from raystitch.data.stream import Batch, ImageStream, open_stream, stream_batches
 
@@ -39,7 +40,9 @@ __all__ = [
     "make_cue",
     "num_classes",
     "open_stream",
+    "overlapped",
     "stream_batches",
+    "to_device",
     "to_float",
     "with_cue",
 ]

@@ -1,55 +1,61 @@
 """What the objectives are fed: one batch of streams that all share, or one each where images are attacked.
 
-An attack is against an objective's own stitched net as it is at that step, so nothing of it can be shared or kept.
+The images of a batch need no net and may be made ready ahead; the streams are made when their step comes. An attack is
+against an objective's own stitched net as it is at that step, so nothing of it can be shared or kept.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from raystitch.config import PgdConfig
 from raystitch.pgd import pgd
 from raystitch.stitching.frozen import private_copy, use_batch_statistics
-from raystitch.stitching.streams import CachedStreams, ImageSource, Streams
+from raystitch.stitching.streams import CachedStreams, ImageSource, Shown, Streams
 from raystitch.stitching.trainee import Trainee
 
-Feed = Callable[[Tensor, Tensor], Iterable[Mapping[int, Tensor]]]
-"""(indices (B), labels (B) on the device) → one batch of streams per objective in training, each made when it is asked for."""
+
+@dataclass(frozen=True)
+class Feed:
+    """The two parts of a batch.
+
+    Attributes:
+        ahead: the indices (B) of each batch → what the nets are shown, batch after batch.
+        streams: what is shown → one batch of streams per objective in training, each made when it is asked for.
+    """
+
+    ahead: Callable[[Iterable[Tensor]], Iterator[Shown]]
+    streams: Callable[[Shown], Iterable[Mapping[int, Tensor]]]
 
 
 def shared_feed(fits: Sequence[Trainee], streams: Streams | CachedStreams) -> Feed:
     """The same streams for all."""
     keys = frozenset[int]().union(*(fit.keys for fit in fits))
-
-    def feed(index: Tensor, labels: Tensor) -> Iterable[Mapping[int, Tensor]]:
-        return itertools.repeat(streams(index, keys), len(fits))
-
-    return feed
+    return Feed(streams.ahead, lambda shown: itertools.repeat(streams(shown, keys), len(fits)))
 
 
-def attacked_feed(fits: Sequence[Trainee], source: ImageSource, streams: Sequence[Streams], attack: PgdConfig) -> Feed:
+def attacked_feed(fits: Sequence[Trainee], streams: Sequence[Streams], attack: PgdConfig) -> Feed:
     """Streams of the images that PGD makes of a batch against each objective's stitched net as it trains (METHOD §8).
 
     The net is attacked in eval mode and moves no statistics. Both streams of the step see the attacked images.
 
     Args:
         fits: the objectives in training.
-        source: the clean images.
-        streams: each objective's own.
+        streams: each objective's own, all of the same clean images.
         attack: its distances and steps.
     """
     models = [fit.stitched(own.front) for fit, own in zip(fits, streams, strict=True)]
 
-    def feed(index: Tensor, labels: Tensor) -> Iterator[Mapping[int, Tensor]]:
-        clean = source(index)
+    def attacked(shown: Shown) -> Iterator[Mapping[int, Tensor]]:
         for fit, own, model in zip(fits, streams, models, strict=True):
-            images = pgd(model, clean, labels, eps=attack.eps, steps=attack.steps, step_size=attack.step)
+            images = pgd(model, shown.images, shown.labels, eps=attack.eps, steps=attack.steps, step_size=attack.step)
             yield own.of(images, images, fit.keys)
 
-    return feed
+    return Feed(streams[0].ahead, attacked)
 
 
 def moving_streams(fits: Sequence[Trainee], source: ImageSource) -> Streams:

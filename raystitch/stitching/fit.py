@@ -106,7 +106,7 @@ def fit_stitches(
     end_source = None if end_data is None else ImageSource(end_data, device)
     still = Streams(source, fast_f, fast_g, front_point, stitch.resize, end_source)
     if attack is not None:
-        feed = attacked_feed(fits, source, [moving_streams([fit], source) if moving else still for fit in fits], attack)
+        feed = attacked_feed(fits, [moving_streams([fit], source) if moving else still for fit in fits], attack)
     elif moving:
         feed = shared_feed(fits, moving_streams(fits, source))
     else:
@@ -116,7 +116,7 @@ def fit_stitches(
             _solve(results[EXACT], kept, len(data.images), config.batch)
         feed = shared_feed(fits, kept)
     if fits:
-        _train(fits, feed, data.labels, config, seed)
+        _train(fits, feed, len(data.images), config, seed)
     for fit in fits:
         fit.finish()
     return results
@@ -132,15 +132,14 @@ def epoch_batches(count: int, batch: int, order: torch.Generator) -> Iterator[Te
     yield from torch.split(torch.randperm(count, generator=order)[: count - count % batch], batch)
 
 
-def _train(fits: Sequence[Trainee], feed: Feed, labels: Tensor, config: FitConfig, seed: int) -> None:
+def _train(fits: Sequence[Trainee], feed: Feed, count: int, config: FitConfig, seed: int) -> None:
     order = torch.Generator().manual_seed(seed)
     for epoch in range(config.epochs):
         for fit in fits:
             fit.start_epoch(learning_rate(config, epoch))
-        for index in epoch_batches(len(labels), config.batch, order):
-            own_labels = labels[index].to(fits[0].result.stitch.device)
-            for fit, batch in zip(fits, feed(index, own_labels), strict=True):
-                fit.step(batch, own_labels)
+        for shown in feed.ahead(epoch_batches(count, config.batch, order)):
+            for fit, batch in zip(fits, feed.streams(shown), strict=True):
+                fit.step(batch, shown.labels)
         for fit in fits:
             fit.end_epoch(epoch)
 
@@ -149,8 +148,8 @@ def _solve(result: Fitted, streams: CachedStreams, count: int, batch: int) -> No
     keys = frozenset({FRONT, result.end_point})
 
     def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-        for index in torch.split(torch.arange(count), batch):
-            found = streams(index, keys)
+        for shown in streams.ahead(torch.split(torch.arange(count), batch)):
+            found = streams(shown, keys)
             yield found[FRONT], found[result.end_point]
 
     result.init, loss = solve_exactly(result.stitch, pairs)

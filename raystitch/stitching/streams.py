@@ -1,22 +1,22 @@
 """Representations of the stitching images: computed per batch, or once and kept.
 
-That difference is what separates ``paper`` from ``matched``. A stream maps the indices of a batch to the front's
-representation at its point, already resized, and the end's own at the points that some objective compares with. Where
-nothing random touches images or nets (protocol ``matched``, and the IRI arm of both) and nothing attacks them, the values are
-the same in every epoch, and :class:`CachedStreams` computes them once.
+That difference is what separates ``paper`` from ``matched``. A stream maps the images of a batch, which may be made ready
+ahead of it, to the front's representation at its point, already resized, and the end's own at the points that some objective
+compares with. Where nothing random touches images or nets (protocol ``matched``, and the IRI arm of both) and nothing attacks
+them, the values are the same in every epoch, and :class:`CachedStreams` computes them once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from raystitch.data import to_float
+from raystitch.data import overlapped, to_device, to_float
 
 if TYPE_CHECKING:
     from raystitch.nets import CutNet
@@ -38,6 +38,26 @@ class LabelledImages(Protocol):
     @property
     def labels(self) -> Tensor:
         """(N,) int64."""
+
+    @property
+    def key(self) -> str | None:
+        """``None`` where memory holds the images."""
+
+
+class Shown(NamedTuple):
+    """A batch as the nets are shown it, on the device.
+
+    Attributes:
+        rows: int64 (B,), positions in the set; on the CPU.
+        labels: int64 (B,).
+        images: float32 (B, 3, H, W), the front's; empty where nothing is computed from images.
+        end_images: those of the end's own stream.
+    """
+
+    rows: Tensor
+    labels: Tensor
+    images: Tensor
+    end_images: Tensor
 
 
 def as_float(images: Tensor) -> Tensor:
@@ -61,7 +81,7 @@ class ImageSource:
             images = self.augment(images)
         if self.paste is not None:
             images = self.paste(images, self.data.labels[index], index)
-        return images.to(self.device)
+        return to_device(images, self.device)
 
 
 @dataclass(frozen=True)
@@ -79,10 +99,21 @@ class Streams:
     resize: Callable[[Tensor], Tensor]
     end_source: ImageSource | None = None
 
-    def __call__(self, index: Tensor, keys: AbstractSet[int]) -> dict[int, Tensor]:
+    def show(self, index: Tensor) -> Shown:
+        """The batch of the given indices (B)."""
+        images, labels = self.source(index), self.source.data.labels[index]
+        end_images = images if self.end_source is None else self.end_source(index)
+        return Shown(index, to_device(labels, self.source.device), images, end_images)
+
+    def ahead(self, indices: Iterable[Tensor]) -> Iterator[Shown]:
+        """Batch after batch, prepared while the one before is in use where that pays."""
+        sources = (self.source,) if self.end_source is None else (self.source, self.end_source)
+        mapped = any(source.data.key is not None for source in sources)
+        return overlapped(map(self.show, indices), self.source.device, mapped)
+
+    def __call__(self, shown: Shown, keys: AbstractSet[int]) -> dict[int, Tensor]:
         """Representations of a batch: ``FRONT`` and any of the end's points 1 … n, and n+1 for its logits."""
-        images = self.source(index)
-        return self.of(images, images if self.end_source is None else self.end_source(index), keys)
+        return self.of(shown.images, shown.end_images, keys)
 
     @torch.no_grad()
     def of(self, images: Tensor, end_images: Tensor, keys: AbstractSet[int]) -> dict[int, Tensor]:
@@ -120,18 +151,28 @@ class CachedStreams:
     ) -> None:
         self._live = live
         last = live.end.n + 1
-        probe = live(torch.zeros(1, dtype=torch.int64), frozenset({FRONT, *range(end_point, last + 1)}))
-        kept = frozenset(keys) & _affordable(probe, count, budget)
+        one = live.show(torch.zeros(1, dtype=torch.int64))
+        probe = live(one, frozenset({FRONT, *range(end_point, last + 1)}))
+        kept = keys & _affordable(probe, count, budget)
+        self._all_kept = keys <= kept
         self._kept = {key: _room_for(count, probe[key]) for key in sorted(kept)}
-        for index in torch.split(torch.arange(count), batch) if kept else ():
-            for key, z in live(index, kept).items():
-                self._kept[key][index[0] : index[-1] + 1] = z
+        for shown in live.ahead(torch.split(torch.arange(count), batch)) if kept else ():
+            for key, z in live(shown, kept).items():
+                self._kept[key][shown.rows[0] : shown.rows[-1] + 1] = z
 
-    def __call__(self, index: Tensor, keys: frozenset[int]) -> dict[int, Tensor]:
+    def ahead(self, indices: Iterable[Tensor]) -> Iterator[Shown]:
+        """Batch after batch, as :meth:`Streams.ahead`; without images where all that will be asked for is kept."""
+        return map(self._without_images, indices) if self._all_kept else self._live.ahead(indices)
+
+    def _without_images(self, index: Tensor) -> Shown:
+        source, none = self._live.source, torch.empty(0)
+        return Shown(index, to_device(source.data.labels[index], source.device), none, none)
+
+    def __call__(self, shown: Shown, keys: AbstractSet[int]) -> dict[int, Tensor]:
         """Representations of a batch, as :class:`Streams` gives them."""
-        missing = frozenset(keys) - self._kept.keys()
-        batch = self._live(index, missing) if missing else {}
-        place = index.to(self._live.source.device)
+        missing = keys - self._kept.keys()
+        batch = self._live(shown, missing) if missing else {}
+        place = to_device(shown.rows, self._live.source.device)
         return batch | {key: self._kept[key][place] for key in self._kept.keys() & keys}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from raystitch.data import ImageSet, to_float
+from raystitch.data import ImageSet, overlapped, to_device, to_float
 from raystitch.nets.head import in_eval
 
 
@@ -15,8 +15,8 @@ def accuracy(net: nn.Module, data: ImageSet, device: torch.device | str = "cpu",
     net.to(device)
     right = 0
     with in_eval(net):
-        for start in range(0, len(data), batch):
-            rows = slice(start, start + batch)
-            logits = net(to_float(data.images[rows].to(device)))
-            right += int((logits.argmax(1).cpu() == data.labels[rows]).sum())
+        shown = (to_float(to_device(part, device)) for part in torch.split(data.images, batch))
+        batches = overlapped(shown, device, data.key is not None)
+        for images, labels in zip(batches, torch.split(data.labels, batch), strict=True):
+            right += int((net(images).argmax(1).cpu() == labels).sum())
     return 100 * right / len(data)

@@ -11,22 +11,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from raystitch.config import TrainConfig
+from raystitch.data import to_device
 from raystitch.pgd import pgd
 from raystitch.training.batches import Batch, augmentation
-from raystitch.training.run import Phase, Run
+from raystitch.training.run import Phase, Prepared, Run
 
 
 def train_adversarial(net: nn.Module, recipe: TrainConfig, run: Run) -> None:
     """Train the whole net for ``recipe.epochs``."""
     augment, attack = augmentation(recipe), recipe.attack
 
-    def loss(batch: Batch) -> Tensor:
+    def prepare(batch: Batch) -> Prepared:
         images = run.batches.view(batch, augment)
         order = torch.randperm(len(images), generator=run.batches.generator)
-        chosen = order[: max(1, round(attack.share * len(images)))].to(images.device)
-        images[chosen] = pgd(
-            net, images[chosen], batch.labels[chosen], eps=attack.eps, steps=attack.steps, step_size=attack.step
-        )
-        return F.cross_entropy(net(images), batch.labels)
+        chosen = order[: max(1, round(attack.share * len(images)))]
+        return images, batch.labels, to_device(chosen, images.device)
 
-    run.phase(Phase(net, net, recipe, loss))
+    def loss(images: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
+        images[chosen] = pgd(
+            net, images[chosen], labels[chosen], eps=attack.eps, steps=attack.steps, step_size=attack.step
+        )
+        return F.cross_entropy(net(images), labels)
+
+    run.phase(Phase(net, net, recipe, prepare, loss))

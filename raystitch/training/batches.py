@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from raystitch.config import CueConfig, TrainConfig
-from raystitch.data import Augment, Cue, ImageSet, make_cue, to_float
+from raystitch.data import Augment, Cue, ImageSet, make_cue, to_device, to_float
 from raystitch.data.views import resized_crop_flip
 
 Augmentation = Callable[[Tensor, Generator], Tensor]
@@ -39,7 +39,8 @@ class Batches:
     """
 
     def __init__(self, data: ImageSet, batch: int, seed: int, cue: CueConfig | None, device: torch.device) -> None:
-        self.images = data.images.to(device) if data.key is None else data.images
+        self.mapped = data.key is not None
+        self.images = data.images if self.mapped else data.images.to(device)
         self.labels = data.labels.to(device)
         self.size = min(batch, len(data))
         self.generator = torch.Generator().manual_seed(seed)
@@ -51,7 +52,7 @@ class Batches:
         order = torch.randperm(len(self.labels), generator=self.generator).to(self.labels.device)
         for start in range(0, len(order) - self.size + 1, self.size):
             rows = order[start : start + self.size]
-            images = self.images[rows.to(self.images.device)].to(rows.device)
+            images = to_device(self.images[rows.to(self.images.device)], rows.device)
             yield Batch(to_float(images), self.labels[rows], rows)
 
     def view(self, batch: Batch, augment: Augmentation) -> Tensor:

@@ -13,12 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from raystitch.config import TrainConfig
+from raystitch.data import overlapped
 from raystitch.training.batches import Batch, Batches
 from raystitch.training.checkpoints import Keeper
 from raystitch.training.schedule import learning_rate, make_optimiser
 
 OnEpoch = Callable[[int, float], None]
-Loss = Callable[[Batch], Tensor]
+Prepared = tuple[Tensor, ...]
+"""What the loss of a batch takes, on the device."""
+Prepare = Callable[[Batch], Prepared]
+Loss = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,15 @@ class Phase:
         whole: everything with weights that the training holds now; its state is what a checkpoint keeps.
         trained: the part whose parameters are trained, in train mode; the rest is in eval mode.
         recipe: epochs, rates and so on.
-        loss: the mean loss of a batch, differentiable in the trained part.
+        prepare: everything of a step that is drawn from the batches' generator or needs no net; may run steps ahead.
+        loss: the mean loss of a batch, differentiable in the trained part, from what ``prepare`` made of it.
         name: for errors, such as " of the linear head".
     """
 
     whole: nn.Module
     trained: nn.Module
     recipe: TrainConfig
+    prepare: Prepare
     loss: Loss
     name: str = ""
 
@@ -81,8 +87,8 @@ class Run:
     def _epoch(self, phase: Phase, optimiser: torch.optim.Optimizer) -> float:
         """One pass over the batches; returns the mean loss."""
         losses = []
-        for batch in self.batches:
-            loss = phase.loss(batch)
+        for prepared in overlapped(map(phase.prepare, self.batches), self._device, self.batches.mapped):
+            loss = phase.loss(*prepared)
             optimiser.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
             optimiser.step()

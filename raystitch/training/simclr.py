@@ -10,7 +10,7 @@ from raystitch.config import TrainConfig
 from raystitch.data.views import simclr_view
 from raystitch.nets.head import find_classifier, headless
 from raystitch.training.batches import Batch, augmentation
-from raystitch.training.run import Loss, Phase, Run
+from raystitch.training.run import Loss, Phase, Prepared, Run
 
 PROJECTOR = (1024, 128)
 """Widths of the projector's hidden and output layers in the paper."""
@@ -25,9 +25,14 @@ def train_simclr(net: nn.Module, recipe: TrainConfig, run: Run) -> None:
     with headless(net, find_classifier(net, run.batches.images.shape[-1])) as head:
         projector = make_projector(head.in_features).to(head.weight.device)
         both = nn.ModuleDict({"trunk": net, "projector": projector})
-        run.phase(Phase(both, both, recipe, _contrast(net, projector, recipe.simclr.temperature, run)))
-        whole = nn.ModuleDict({"trunk": net, "head": head})
-        run.phase(Phase(whole, head, recipe.head, _classify(net, head, recipe, run), " of the linear head"))
+        contrast = _contrast(net, projector, recipe.simclr.temperature)
+        run.phase(Phase(both, both, recipe, lambda batch: _two_views(batch, run), contrast))
+        whole, augment = nn.ModuleDict({"trunk": net, "head": head}), augmentation(recipe)
+
+        def prepare(batch: Batch) -> Prepared:
+            return run.batches.view(batch, augment), batch.labels
+
+        run.phase(Phase(whole, head, recipe.head, prepare, _classify(net, head), " of the linear head"))
 
 
 def info_nce(first: Tensor, second: Tensor, temperature: float) -> Tensor:
@@ -53,21 +58,22 @@ def make_projector(features: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
-def _contrast(trunk: nn.Module, projector: nn.Module, temperature: float, run: Run) -> Loss:
-    def loss(batch: Batch) -> Tensor:
-        views = [run.batches.view(batch, simclr_view) for _ in range(2)]
-        first, second = projector(trunk(torch.cat(views))).chunk(2)
+def _two_views(batch: Batch, run: Run) -> Prepared:
+    return (torch.cat([run.batches.view(batch, simclr_view) for _ in range(2)]),)
+
+
+def _contrast(trunk: nn.Module, projector: nn.Module, temperature: float) -> Loss:
+    def loss(views: Tensor) -> Tensor:
+        first, second = projector(trunk(views)).chunk(2)
         return info_nce(first, second, temperature)
 
     return loss
 
 
-def _classify(trunk: nn.Module, head: nn.Module, recipe: TrainConfig, run: Run) -> Loss:
-    augment = augmentation(recipe)
-
-    def loss(batch: Batch) -> Tensor:
+def _classify(trunk: nn.Module, head: nn.Module) -> Loss:
+    def loss(images: Tensor, labels: Tensor) -> Tensor:
         with torch.no_grad():
-            features = trunk(run.batches.view(batch, augment))
-        return F.cross_entropy(head(features), batch.labels)
+            features = trunk(images)
+        return F.cross_entropy(head(features), labels)
 
     return loss

@@ -1,7 +1,8 @@
 """Train a base model by the method that its recipe names.
 
-The whole set lives on the device as uint8, unless it is mapped; there is no loader. A training is determined by the net's
-weights, the data, the recipe, the seed and the number of torch threads, and leaves torch's global generators as they were.
+The whole set lives on the device as uint8, unless it is mapped; where it pays, a thread prepares batches ahead. A training is
+determined by the net's weights, the data, the recipe, the seed and the number of torch threads, and leaves torch's global
+generators as they were.
 Mapped data, or an interruption that a checkpoint mends, give the same weights, bit for bit.
 """
 
