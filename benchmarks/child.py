@@ -17,12 +17,14 @@ import torch
 from benchmarks.machine import describe, peak_memory
 from benchmarks.outcome import Outcome
 from benchmarks.subjects import Options
+from raystitch.allocator import keep_freed_memory
 from raystitch.errors import InputError
 
 
 def main(name: str, options: Options, result: Path) -> int:
     """Run a benchmark and write its record."""
     torch.set_num_threads(options.threads)
+    keep_freed_memory()  # as the workers of a sweep do; it serves every contender
     begun = time.perf_counter()
     try:
         if options.device == "cuda" and not torch.cuda.is_available():

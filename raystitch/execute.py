@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from raystitch import catalogue, iris, nets, training
+from raystitch.allocator import keep_freed_memory
 from raystitch.config import EvalSet, StudyConfig, TrainConfig
 from raystitch.data import Split
 from raystitch.gallery import encode_gallery
@@ -54,6 +55,7 @@ class Bench:
         self.job, self.config, self.store = job, job.config, job.store
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.shelf = Shelf(job.config, job.store, self.device)
+        keep_freed_memory()
 
     def make_model(self, unit: ModelUnit) -> None:
         """Train or import a base model; publish its weights, then its accuracies in percent."""
