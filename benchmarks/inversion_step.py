@@ -34,7 +34,7 @@ class Size:
 
     images: int = 128
     rounds: int = 5
-    steps: int = 10
+    steps: int = 30
     pairs: int = 10
     published: int = 1
     points: tuple[int, ...] = ()

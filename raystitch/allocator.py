@@ -1,4 +1,4 @@
-"""Keep freed memory in the process: a loop that frees and takes megabytes again at every step spends its time on page faults."""
+"""Keep freed memory in the process: a loop that frees megabytes and takes them again at every step pays in page faults."""
 
 from __future__ import annotations
 

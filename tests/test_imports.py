@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "raystitch"
 LEVELS = [
-    {"errors"},
+    {"errors", "allocator"},
     {"config", "store", "progress", "tarball"},
     {"units"},
     {"plan"},
