@@ -25,7 +25,6 @@ from raystitch.nets import CutNet
 SEARCHES: Mapping[str, IriConfig] = {
     "default": IriConfig(),
     "default, mixed precision": IriConfig(precision="mixed"),
-    "Adam in pixels": IriConfig(optimiser="adam"),
 }
 """What is compared with the published recipe; the first one is the product's default."""
 PUBLISHED = IriConfig.model_validate("paper")
@@ -51,7 +50,7 @@ class Size:
     """
 
     images: int = 128
-    inverted: int = 24
+    inverted: int = 16
     steps: int = published.STEPS
     budgets: tuple[int, ...] = (10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 140, 200)
     longest: int = 1500

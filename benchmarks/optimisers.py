@@ -47,8 +47,8 @@ class Size:
 
     images: int = 16
     budgets: tuple[int, ...] = (40, 100, 300)
-    points: tuple[int, ...] = (4, 7, 10)
-    vit_points: tuple[int, ...] = (3, 6)
+    points: tuple[int, ...] = (2, 4, 6, 8, 10)
+    vit_points: tuple[int, ...] = (2, 4, 6)
     vit_images: int = 4000
     vit_epochs: int = 5
 
