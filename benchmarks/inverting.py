@@ -7,7 +7,7 @@ from torch import Tensor
 
 from raystitch.config import IriConfig
 from raystitch.iris import Inversion, invert, sample_seed
-from raystitch.iris.search import Prefix
+from raystitch.iris.passes import Prefix
 from raystitch.nets import CutNet, SoftPrefix, fold_batchnorm
 
 

@@ -90,22 +90,13 @@ def _table(name: str, net: CutNet, images: Tensor, points: tuple[int, ...], size
 
 def _residuals(prefix: SoftPrefix, images: Tensor, budget: int) -> dict[str, float]:
     found = {name: inverting.run(prefix, images, search, budget).residual for name, search in FIRST_ORDER.items()}
-    found[UNSOFTENED] = inverting.run(_unsoftened(prefix), images, IriConfig(), budget).residual
-    prefix.soften(0.0)
+    found[UNSOFTENED] = inverting.run(lambda x: prefix(x), images, IriConfig(), budget).residual
     start = uniform_start([sample_seed(0, row) for row in range(len(images))], images.shape[1:]).to(images.device)
     with torch.no_grad():
         target = prefix(images)
     for name, search in SECOND_ORDER.items():
         found[name] = search(Problem(prefix, target), start, budget)
     return {name: statistics.median(r.tolist()) for name, r in found.items()}
-
-
-def _unsoftened(prefix: SoftPrefix) -> Callable[[Tensor], Tensor]:
-    def plain(x: Tensor) -> Tensor:
-        prefix.soften(0.0)
-        return prefix(x)
-
-    return plain
 
 
 def _train_vit(options: Options, size: Size) -> tuple[CutNet, float]:

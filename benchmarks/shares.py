@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.turns import Work, in_turns
 from raystitch.iris import optimisers
-from raystitch.iris.search import Kept
+from raystitch.iris.passes import Passes
 from raystitch.stitching.stitch import Stitch
 
 FORWARD, BACKWARD = "convolution forward", "convolution backward"
@@ -91,7 +91,7 @@ def labels() -> Iterator[None]:
     with ExitStack() as patches:
         patches.enter_context(patch.dict(optimisers.OPTIMISERS, updates))
         patches.enter_context(patch.object(invert, "SHALLOW", _labelled_update(optimisers.SHALLOW)))
-        patches.enter_context(patch.object(Kept, "record", _labelled(SEARCH, Kept.record)))
+        patches.enter_context(patch.object(Passes, "record", _labelled(SEARCH, Passes.record)))
         patches.enter_context(patch.object(Stitch, "apply_trainable", _labelled_stitch(Stitch.apply_trainable)))
         yield
 

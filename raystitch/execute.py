@@ -84,10 +84,9 @@ class Bench:
     def make_shard(self, unit: ShardUnit) -> None:
         """Invert one index range of the training images; publish the tar of each residual level, that of the best last."""
         shown = self.shelf.images(unit.set.data, "train", "test")
-        prefix = nets.SoftPrefix(self.shelf.folded(unit.set.model), unit.set.point)
         part = slice(unit.start, unit.stop)
         images = shown.images[part].to(self.device)
-        shards = iris.make_shards(prefix, images, shown.labels[part], unit.start, unit.set.config)
+        shards = iris.make_shards(self.shelf.inverter(unit.set), images, shown.labels[part], unit.start)
         for level in (*unit.set.config.levels, None):
             self.store.publish(unit.tar(level), iris.encode_shard(shards[level]))
 

@@ -17,7 +17,7 @@ from raystitch import catalogue, iris, nets
 from raystitch.config import EvalSet, StudyConfig
 from raystitch.data import ImageSet, Split, fits_in_memory, hold, image_size, load_images, num_classes, with_cue
 from raystitch.errors import InputError
-from raystitch.iris import Shard
+from raystitch.iris import Inverter, Shard
 from raystitch.nets import CutNet, NormalisedNet
 from raystitch.store import Store
 from raystitch.units import IriUnit, ModelUnit
@@ -31,6 +31,7 @@ class Shelf:
         frame: dataset → its number of classes and the side of its images in pixels; decodes no set.
         net: model unit → its frozen net, cut at its points.
         folded: model unit → the same with BatchNorm folded into its convolutions.
+        inverter: IRI set unit → what searches its images, compiled once where that pays.
 
     Args:
         config: the study.
@@ -44,6 +45,7 @@ class Shelf:
         self.frame = lru_cache(64)(self._look_at_data)
         self.net = lru_cache(8)(self._load_net)
         self.folded = lru_cache(8)(self._fold_net)
+        self.inverter = lru_cache(8)(self._make_inverter)
         self._iri_sets = lru_cache(2)(self._load_iri_set)
 
     def plain(self, name: str, split: Split) -> ImageSet:
@@ -73,6 +75,10 @@ class Shelf:
 
     def _fold_net(self, unit: ModelUnit) -> CutNet:
         return nets.fold_batchnorm(self.net(unit))
+
+    def _make_inverter(self, unit: IriUnit) -> Inverter:
+        prefix = nets.SoftPrefix(self.folded(unit.model), unit.point)
+        return Inverter(prefix, unit.config, expected=sum(part.stop - part.start for part in unit.shards))
 
     def new_net(self, unit: ModelUnit) -> NormalisedNet:
         """The unit's net with seeded initial weights."""

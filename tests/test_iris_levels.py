@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from raystitch.config import IriConfig
 from raystitch.iris import (
     Inversion,
+    Inverter,
     Shard,
     decode_shard,
     encode_shard,
@@ -167,7 +168,7 @@ def test_the_published_steps_at_224_pixels() -> None:
 def test_shards_of_all_levels_are_rounded_and_measured_alike(dtype: Any) -> None:
     images = torch.randint(256, (COUNT, 3, 6, 6), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
     labels, config = torch.arange(COUNT), IriConfig(steps=60, batch=4, levels=(0.5, 0.1), dtype=dtype)
-    shards = make_shards(_net(), images, labels, 40, config)
+    shards = make_shards(Inverter(_net(), config), images, labels, 40)
     assert list(shards) == [None, 0.5, 0.1]
     target = _net()(images.float() / 255)
     for shard in shards.values():
@@ -181,7 +182,7 @@ def test_shards_of_all_levels_are_rounded_and_measured_alike(dtype: Any) -> None
         assert encode_shard(decode_shard(encode_shard(shard))) == encode_shard(shard)
     assert (shards[0.5].residual_float <= 0.5).all()
     assert (shards[0.5].residual_float > shards[0.1].residual_float).all()
-    alone = make_shards(_net(), images, labels, 40, config.model_copy(update={"levels": ()}))
+    alone = make_shards(Inverter(_net(), config.model_copy(update={"levels": ()})), images, labels, 40)
     assert encode_shard(alone[None]) == encode_shard(shards[None])
 
 

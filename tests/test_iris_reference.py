@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from raystitch.config import NORMALISATIONS, IriConfig
-from raystitch.iris import Shard, invert, make_shards, residual, sample_seed
+from raystitch.iris import Inverter, Shard, invert, make_shards, residual, sample_seed
 from raystitch.nets import (
     CutNet,
     SoftPrefix,
@@ -72,7 +72,7 @@ def test_stored_iris_have_the_stored_residual(
 
 
 def _search(prefix: Callable[[Tensor], Tensor], images: Tensor, config: IriConfig) -> Shard:
-    return make_shards(prefix, images[:SEARCHED], torch.zeros(SEARCHED), 0, config)[None]
+    return make_shards(Inverter(prefix, config), images[:SEARCHED], torch.zeros(SEARCHED), 0)[None]
 
 
 def test_the_published_recipe_reaches_the_published_residual_and_adam_goes_below_in_half_the_steps(

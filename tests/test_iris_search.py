@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from raystitch.config import IriConfig
+from raystitch.errors import InputError
 from raystitch.iris import invert, residual, sample_seed
+from raystitch.iris.compiling import can_compile, worth_compiling
 from raystitch.iris.cosine import from_cosine, to_cosine
 from raystitch.iris.optimisers import OPTIMISERS
 from raystitch.nets import CutNet, Point, SoftPrefix
@@ -107,9 +110,8 @@ def test_pixels_held_by_the_box_take_no_part_in_a_spectral_step() -> None:
 
 
 def _slope_at(prefix: SoftPrefix, x: Tensor, strength: float | Tensor) -> Tensor:
-    prefix.soften(strength)
     x = x.clone().requires_grad_()
-    (grad,) = torch.autograd.grad(prefix(x).sum(), x)
+    (grad,) = torch.autograd.grad(prefix(x, strength).sum(), x)
     return grad
 
 
@@ -167,9 +169,9 @@ def test_free_places_are_taken_by_images_that_wait() -> None:
     soft = SoftPrefix(net, 1)
 
     class Counted(SoftPrefix):
-        def __call__(self, x: Tensor) -> Tensor:
+        def __call__(self, x: Tensor, strength: float | Tensor = 0.0) -> Tensor:
             sizes.append(len(x))
-            return super().__call__(x)
+            return super().__call__(x, strength)
 
     config = IriConfig(steps=50, tolerance=0.35, batch=8)
     free = invert(soft, images, _seeds(20), config.model_copy(update={"tolerance": 0.0}))
@@ -204,11 +206,52 @@ def test_mixed_precision_runs_three_quarters_of_the_steps_in_bfloat16() -> None:
     seen: list[torch.dtype] = []
 
     class Watched(SoftPrefix):
-        def __call__(self, x: Tensor) -> Tensor:
-            z = super().__call__(x)
+        def __call__(self, x: Tensor, strength: float | Tensor = 0.0) -> Tensor:
+            z = super().__call__(x, strength)
             seen.append(z.dtype)
             return z
 
     invert(Watched(_deep(), 1), _images(2), _seeds(2), IriConfig(steps=20, precision="mixed"))
     # the probe of the depth, the target, 15 of 20 steps in bfloat16, the best measured again, 5 steps, the last iterate
     assert [dtype == torch.bfloat16 for dtype in seen] == [False] * 2 + [True] * 15 + [False] * 7
+
+
+@pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
+@pytest.mark.parametrize("optimiser", ["spectral_adam", "sign_pgd"])
+def test_compiled_steps_do_what_plain_ones_do(optimiser: Any) -> None:
+    net, images = _deep(), _images(10)
+    # few steps: later, differences in the last digit have grown; two batches, the second smaller
+    config = IriConfig(optimiser=optimiser, steps=4, batch=6, levels=(0.99,), compile=False)
+    plain = invert(SoftPrefix(net, 1), images, _seeds(10), config)
+    fast = invert(SoftPrefix(net, 1), images, _seeds(10), config.model_copy(update={"compile": True}))
+    for own, other in ((plain, fast), (plain.levels[0], fast.levels[0])):
+        torch.testing.assert_close(other.images, own.images, atol=1e-4, rtol=0)
+        torch.testing.assert_close(other.residual, own.residual, atol=1e-4, rtol=0)
+        assert torch.equal(other.steps, own.steps)
+
+
+@pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
+def test_compiled_search_refills_and_measures_mixed_precision_again() -> None:
+    net, images = _deep(), _images(14)
+    config = IriConfig(steps=40, batch=6, tolerance=0.35, precision="mixed", compile=True)
+    found = invert(SoftPrefix(net, 1), images, _seeds(14), config)
+    target = net.run(images, 0, 1)
+    torch.testing.assert_close(found.residual, residual(lambda x: net.run(x, 0, 1), found.images, target))
+    assert (found.steps < 40).any()
+
+
+def test_only_large_sets_are_worth_compiling() -> None:
+    cpu, config = torch.device("cpu"), IriConfig(steps=100)
+    able = can_compile(cpu)
+    enough = 2e13 / (3 * 100)  # a backward pass costs two forward ones
+    assert worth_compiling(config, 1.01 * enough, cpu) == able
+    assert not worth_compiling(config, 0.99 * enough, cpu)
+    assert not worth_compiling(config.model_copy(update={"compile": False}), 100 * enough, cpu)
+    assert not worth_compiling(config, 1e30, torch.device("meta"))
+
+
+def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(InputError, match=r"iri\.compile.*C\+\+ compiler"):
+        worth_compiling(IriConfig(compile=True), 1, torch.device("cpu"))
+    assert not worth_compiling(IriConfig(), 1e30, torch.device("cpu"))

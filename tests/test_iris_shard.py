@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from raystitch.config import IriConfig
 from raystitch.errors import InputError
-from raystitch.iris import Shard, decode_shard, encode_shard, make_shards, residual, set_index
+from raystitch.iris import Inverter, Shard, decode_shard, encode_shard, make_shards, residual, set_index
 
 NAMES = [field.name for field in fields(Shard)]
 
@@ -54,7 +54,9 @@ def _assert_equal(a: Shard, b: Shard) -> None:
 
 def test_a_shard_made_twice_has_the_same_bytes() -> None:
     images, labels = _rows()
-    shards = [make_shards(_prefix(), images, labels, 40, IriConfig(steps=10, batch=4))[None] for _ in range(2)]
+    shards = [
+        make_shards(Inverter(_prefix(), IriConfig(steps=10, batch=4)), images, labels, 40)[None] for _ in range(2)
+    ]
     assert encode_shard(shards[0]) == encode_shard(shards[1])
     assert shards[0].index.tolist() == [40, 41, 42, 43, 44, 45]
     assert shards[0].labels.tolist() == labels.tolist()
@@ -63,22 +65,22 @@ def test_a_shard_made_twice_has_the_same_bytes() -> None:
 def test_a_sample_depends_on_its_row_and_the_set_seed_not_on_its_shard() -> None:
     images, labels = _rows()
     config = IriConfig(steps=10, dtype="float32")
-    whole = make_shards(_prefix(), images, labels, 0, config)[None]
-    tail = make_shards(_prefix(), images[4:], labels[4:], 4, config)[None]
+    whole = make_shards(Inverter(_prefix(), config), images, labels, 0)[None]
+    tail = make_shards(Inverter(_prefix(), config), images[4:], labels[4:], 4)[None]
     np.testing.assert_allclose(tail.images, whole.images[4:], atol=1e-3)
     np.testing.assert_allclose(tail.residual, whole.residual[4:], rtol=1e-3)
-    other = make_shards(_prefix(), images, labels, 0, config.model_copy(update={"seed": 1}))[None]
+    other = make_shards(Inverter(_prefix(), config.model_copy(update={"seed": 1})), images, labels, 0)[None]
     assert np.abs(other.images - whole.images).mean() > 0.05
 
 
 def test_the_residual_is_that_of_the_rounded_images() -> None:
     images, labels = _rows()
-    shard = make_shards(_prefix(), images, labels, 0, IriConfig(steps=60, batch=4))[None]
+    shard = make_shards(Inverter(_prefix(), IriConfig(steps=60, batch=4)), images, labels, 0)[None]
     target = _prefix()(images.float() / 255)
     again = residual(_prefix(), torch.from_numpy(shard.images).float() / 255, target)
     np.testing.assert_allclose(shard.residual, again.numpy(), rtol=1e-4)
     assert (shard.residual != shard.residual_float).all()
-    exact = make_shards(_prefix(), images, labels, 0, IriConfig(steps=60, batch=4, dtype="float32"))[None]
+    exact = make_shards(Inverter(_prefix(), IriConfig(steps=60, batch=4, dtype="float32")), images, labels, 0)[None]
     assert exact.images.dtype == np.float32
     np.testing.assert_array_equal(exact.residual, exact.residual_float)
     np.testing.assert_array_equal(exact.residual_float, shard.residual_float)
@@ -88,7 +90,7 @@ def test_the_residual_is_that_of_the_rounded_images() -> None:
 def test_pixels_are_rounded_not_truncated() -> None:
     # The identity is inverted to within half a grey level, so rounding gives the very image; truncation would not.
     images, labels = _rows()
-    shard = make_shards(nn.Identity(), images, labels, 0, IriConfig(steps=400))[None]
+    shard = make_shards(Inverter(nn.Identity(), IriConfig(steps=400)), images, labels, 0)[None]
     assert (shard.residual_float > 0).all()
     np.testing.assert_array_equal(shard.images, images.numpy())
     assert shard.residual.tolist() == [0] * 6

@@ -35,16 +35,18 @@ class IriConfig(Part):
     r with a cosine step from ``lr`` = 0.1 and needs far fewer steps for the same residual; ``spectral_adam`` does so in a
     cosine basis, with ReLUs that let some gradient through where they are off, and needs fewer still. ``preset: paper``
     (or ``paper_224``) fills in the published values; keys given beside it win. ``precision: mixed`` takes the first three
-    quarters of the steps in bfloat16, ``bfloat16`` all; residuals are measured again in float32. An image whose residual
-    is at most ``tolerance`` is finished and makes room for another. ``levels`` are residuals at which the run is to leave
-    a set as well, one image at a time, as soon as each gets there; the set as good as the run gets comes on top.
-    ``dtype`` is how pixels are stored; uint8 is rounded and r measured again.
+    quarters of the steps in bfloat16, ``bfloat16`` all; residuals are measured again in float32. ``compile`` lets torch
+    compile the steps, by default where a set is large enough to gain by it; that changes last digits, as another machine
+    does, and so not the set's id. An image whose residual is at most ``tolerance`` is finished and makes room for another.
+    ``levels`` are residuals at which the run is to leave a set as well, one image at a time, as soon as each gets there;
+    the set as good as the run gets comes on top. ``dtype`` is how pixels are stored; uint8 is rounded and r measured again.
     """
 
     preset: Literal["paper", "paper_224"] | None = Field(default=None, exclude=True)
     optimiser: Literal["spectral_adam", "adam", "sign_pgd"] = "spectral_adam"
     steps: int = Field(default=300, ge=1, le=1_000_000)
     precision: Literal["float32", "mixed", "bfloat16"] = "float32"
+    compile: bool | Literal["auto"] = "auto"
     lr: PixelDistance | ChannelSteps | None = None
     tolerance: float = Field(default=0.0, ge=0)
     levels: Annotated[

@@ -2,12 +2,13 @@
 
 from raystitch.iris.encoding import decode_shard, encode_shard
 from raystitch.iris.index import level_index, set_index
-from raystitch.iris.invert import Inversion, invert, residual
+from raystitch.iris.invert import Inversion, Inverter, invert, residual
 from raystitch.iris.shard import Shard, make_shards
 from raystitch.iris.start import sample_seed
 
 __all__ = [
     "Inversion",
+    "Inverter",
     "Shard",
     "decode_shard",
     "encode_shard",

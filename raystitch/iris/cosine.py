@@ -17,13 +17,13 @@ _OPPONENT = ((1.0, 1.0, 1.0), (1.0, 0.0, -1.0), (1.0, -2.0, 1.0))
 
 def to_cosine(x: Tensor) -> Tensor:
     """Pixels (B, 3, H, W) → coefficients (B, 3, H, W): DCT-II (Ahmed et al. 1974) of each opponent colour, lengths kept."""
-    rows, columns, colours = _matrices(x)
+    rows, columns, colours = _matrices(*x.shape[-2:], x.device)
     return _mix(colours, rows @ x @ columns.T)
 
 
 def from_cosine(coefficients: Tensor) -> Tensor:
     """The inverse of :func:`to_cosine`."""
-    rows, columns, colours = _matrices(coefficients)
+    rows, columns, colours = _matrices(*coefficients.shape[-2:], coefficients.device)
     return torch.matmul(torch.matmul(rows.T, _mix(colours.T, coefficients)), columns)
 
 
@@ -37,9 +37,9 @@ def _mix(colours: Tensor, x: Tensor) -> Tensor:
     return torch.matmul(colours, x.flatten(2)).reshape(x.shape)
 
 
-def _matrices(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    height, width = x.shape[-2:]
-    return _dct(height, x.device), _dct(width, x.device), _opponent(x.device)
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _matrices(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    return _dct(height, device), _dct(width, device), _opponent(device)
 
 
 @lru_cache(16)

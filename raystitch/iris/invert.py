@@ -17,10 +17,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from raystitch.config import IriConfig
 from raystitch.iris import cosine
-from raystitch.iris.optimisers import OPTIMISERS, SHALLOW, Optimiser
-from raystitch.iris.search import Batch, Kept, Prefix, relative_error, scale_of
+from raystitch.iris.compiling import worth_compiling
+from raystitch.iris.optimisers import OPTIMISERS, SHALLOW
+from raystitch.iris.passes import Kept, Passes, Prefix, relative_error, scale_of
+from raystitch.iris.search import Batch
 from raystitch.iris.start import uniform_start
-from raystitch.nets import SoftPrefix
 
 REFILL = 0.125
 """Share of the batch that must be free before other images enter: their targets are computed together."""
@@ -46,16 +47,55 @@ class Inversion:
     levels: tuple[Inversion, ...] = ()
 
 
+class Inverter:
+    """Searches, from noise, for images whose representation is that of given ones; keeps what it compiled.
+
+    Args:
+        prefix: images (B, 3, H, W) in [0, 1] → representation (B, ...). It must treat images one by one (eval mode);
+            its parameters should not require gradients.
+        config: optimiser, steps, step size, levels, batch. Images with r ≤ ``tolerance`` > 0 leave the batch; with
+            ``tolerance`` 0 no step waits for the device.
+        expected: how many images there will be in all calls together, by default those of the first one: by that
+            ``config.compile`` auto decides.
+    """
+
+    def __init__(self, prefix: Prefix, config: IriConfig, expected: int | None = None) -> None:
+        self.prefix, self.config, self.expected = prefix, config, expected
+        self._passes: Passes | None = None
+
+    def __call__(self, images: Tensor, seeds: Sequence[int]) -> Inversion:
+        """Invert; see :func:`invert`."""
+        _check(images, seeds)
+        found = _empty(images, len(self.config.levels))
+        if not len(images):
+            return found
+        with torch.no_grad():
+            self._passes = self._passes or self._prepare(images)
+            search = _Search(self._passes, images, seeds, found)
+            search.run()
+        return found
+
+    def _prepare(self, images: Tensor) -> Passes:
+        """The configured optimiser, in pixels where the transforms of ``spectral_adam`` would be a burden."""
+        with FlopCounterMode(display=False) as counter:
+            self.prefix(images[:1].float())
+        flops, optimiser = counter.get_total_flops(), OPTIMISERS[self.config.optimiser]
+        spectral = self.config.optimiser == "spectral_adam"
+        if spectral and flops < SPECTRAL_SHARE * 2 * cosine.flops(images.shape[1:]):
+            optimiser = SHALLOW
+        expected = len(images) if self.expected is None else self.expected
+        compiled = worth_compiling(self.config, flops * expected, images.device)
+        return Passes(self.prefix, optimiser, self.config, compiled)
+
+
 def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConfig) -> Inversion:
     """Search, from noise, for images whose representation is that of ``images``.
 
     Args:
-        prefix: images (B, 3, H, W) in [0, 1] → representation (B, ...). It must treat images one by one (eval mode);
-            its parameters should not require gradients. It lives on the device of ``images``.
+        prefix: as for :class:`Inverter`; it lives on the device of ``images``.
         images: float (N, 3, H, W) in [0, 1].
         seeds: one per image, non-negative, below 2**64; decides the noise that the image's search starts from.
-        config: optimiser, steps, step size, levels, batch. Images with r ≤ ``tolerance`` > 0 leave the batch; with
-            ``tolerance`` 0 no step waits for the device.
+        config: as for :class:`Inverter`.
 
     Returns:
         The iterate with the smallest r = ‖prefix(x') − prefix(x)‖₂ / ‖prefix(x)‖₂ of each image, the start and the last
@@ -66,17 +106,7 @@ def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConf
         ValueError: images outside [0, 1], or another number of seeds than of images.
         FloatingPointError: the prefix gave a representation that is not finite.
     """
-    _check(images, seeds)
-    found = _empty(images, len(config.levels))
-    optimiser, waiting = _optimiser(prefix, images, config), iter(range(len(images)))
-    batch: Batch | None = None
-    with torch.no_grad():
-        while batch := _refilled(batch, waiting, prefix, images, seeds, optimiser, config):
-            batch.step(prefix, optimiser, config)
-            batch = _without_finished(batch, found, prefix, config)
-    if isinstance(prefix, SoftPrefix):
-        prefix.soften(0.0)
-    return found
+    return Inverter(prefix, config)(images, seeds)
 
 
 @torch.no_grad()
@@ -96,57 +126,59 @@ def residual(prefix: Prefix, candidates: Tensor, targets_z: Tensor) -> Tensor:
     return r
 
 
-def _optimiser(prefix: Prefix, images: Tensor, config: IriConfig) -> Optimiser:
-    """The configured optimiser, in pixels where the transforms of ``spectral_adam`` would be a burden."""
-    if config.optimiser != "spectral_adam" or not len(images):
-        return OPTIMISERS[config.optimiser]
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        prefix(images[:1].float())
-    deep = counter.get_total_flops() >= SPECTRAL_SHARE * 2 * cosine.flops(images.shape[1:])
-    return OPTIMISERS[config.optimiser] if deep else SHALLOW
+@dataclass
+class _Search:
+    """One call: the images that wait are those of ``waiting``, those being moved are in a batch, the others are found."""
 
+    passes: Passes
+    images: Tensor
+    seeds: Sequence[int]
+    found: Inversion
 
-def _refilled(
-    batch: Batch | None,
-    waiting: Iterator[int],
-    prefix: Prefix,
-    images: Tensor,
-    seeds: Sequence[int],
-    optimiser: Optimiser,
-    config: IriConfig,
-) -> Batch | None:
-    """The batch with those that wait in its free places; ``None`` when nobody is left."""
-    free = config.batch - (len(batch.rows) if batch else 0)
-    rows = list(itertools.islice(waiting, free)) if not batch or free >= REFILL * config.batch else []
-    if not rows:
-        return batch
-    start = uniform_start([seeds[row] for row in rows], images.shape[1:]).to(images.device)
-    target = prefix(images[rows].float()).float()
-    _require_finite(target, "a real image")
-    kept = [Kept.unseen(start) for _ in range(1 + len(config.levels))]
-    sound = torch.zeros((), device=images.device)
-    entering = Batch(rows, [0] * len(rows), start, target, scale_of(target), optimiser.begin(start), kept, sound)
-    return batch.joined(entering) if batch else entering
+    def run(self) -> None:
+        waiting, batch = iter(range(len(self.images))), None
+        while batch := self._refilled(batch, waiting):
+            batch.step(self.passes)
+            batch = self._without_finished(batch)
 
+    def _refilled(self, batch: Batch | None, waiting: Iterator[int]) -> Batch | None:
+        """The batch with those that wait in its free places; ``None`` when nobody is left."""
+        size = self.passes.config.batch
+        free = size - (len(batch.rows) if batch else 0)
+        rows = list(itertools.islice(waiting, free)) if not batch or free >= REFILL * size else []
+        if not rows:
+            return batch
+        entering = self._entering(rows)
+        return batch.joined(entering) if batch else entering
 
-def _without_finished(batch: Batch, found: Inversion, prefix: Prefix, config: IriConfig) -> Batch | None:
-    """Write down the images that took all their steps or are good enough, and go on with the others."""
-    finished = [age > config.steps for age in batch.ages]
-    if config.tolerance > 0:
-        good = batch.kept[0].residual <= config.tolerance
-        for place in good.nonzero()[:, 0].tolist():  # the one place where a step waits for the device
-            finished[place] = True
-    if not any(finished):
-        return batch
-    _require_finite(batch.sound, "an iterate")
-    leaving = batch.take([place for place, done in enumerate(finished) if done])
-    if leaving.rough:
-        leaving.measure_again(prefix)
-    for place, kept in zip((found, *found.levels), leaving.kept, strict=True):
-        place.images[leaving.rows], place.residual[leaving.rows] = kept.images, kept.residual
-        place.steps[leaving.rows] = kept.steps
-    staying = [place for place, done in enumerate(finished) if not done]
-    return batch.take(staying) if staying else None
+    def _entering(self, rows: list[int]) -> Batch:
+        images, passes = self.images, self.passes
+        start = uniform_start([self.seeds[row] for row in rows], images.shape[1:]).to(images.device)
+        target = passes.prefix(images[rows].float()).float()
+        _require_finite(target, "a real image")
+        kept = tuple(Kept.unseen(start) for _ in range(1 + len(passes.config.levels)))
+        sound = torch.zeros((), device=images.device)
+        state = passes.optimiser.begin(start)
+        return Batch(rows, [0] * len(rows), start, target, scale_of(target), state, kept, sound)
+
+    def _without_finished(self, batch: Batch) -> Batch | None:
+        """Write down the images that took all their steps or are good enough, and go on with the others."""
+        config = self.passes.config
+        finished = [age > config.steps for age in batch.ages]
+        if config.tolerance > 0:
+            good = batch.kept[0].residual <= config.tolerance
+            for place in good.nonzero()[:, 0].tolist():  # the one place where a step waits for the device
+                finished[place] = True
+        if not any(finished):
+            return batch
+        _require_finite(batch.sound, "an iterate")
+        leaving = batch if all(finished) else batch.take([place for place, done in enumerate(finished) if done])
+        if leaving.rough:
+            leaving.measure_again(self.passes)
+        for place, kept in zip((self.found, *self.found.levels), leaving.kept, strict=True):
+            place.images[leaving.rows], place.residual[leaving.rows] = kept.images, kept.residual
+            place.steps[leaving.rows] = kept.steps
+        return None if leaving is batch else batch.take([place for place, done in enumerate(finished) if not done])
 
 
 def _empty(images: Tensor, levels: int) -> Inversion:

@@ -15,9 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raystitch.config import IriConfig
-from raystitch.iris.invert import Inversion, invert, residual
-from raystitch.iris.search import Prefix
+from raystitch.iris.invert import Inverter, residual
 from raystitch.iris.start import sample_seed
 
 # images as stored, their r, and r before rounding
@@ -47,57 +45,60 @@ class Shard:
 
 
 def make_shards(
-    prefix: Prefix,
+    inverter: Inverter,
     images: Tensor,
     labels: Tensor,
     first_index: int,
-    config: IriConfig,
     device: torch.device | str | None = None,
 ) -> dict[float | None, Shard]:
     """Invert consecutive rows of a dataset, round for storage, and measure r again.
 
     Args:
-        prefix: see :func:`~raystitch.iris.invert`; on ``device``.
+        inverter: with the set's configuration and a prefix on ``device``.
         images: uint8 (n, 3, H, W), the rows from ``first_index`` on.
         labels: integer (n,).
-        first_index: row of the first image; with ``config.seed`` it decides the noise.
-        config: how to invert, and ``dtype`` to store; searched in batches of ``config.batch``.
+        first_index: row of the first image; with the configuration's ``seed`` it decides the noise.
         device: where to compute; by default where ``images`` are.
 
     Returns:
-        The best of each image under None, and a shard of the same rows for each of ``config.levels``. A level is reached
-        before rounding: ``residual``, measured after it, may lie above.
+        The best of each image under None, and a shard of the same rows for each of the configuration's ``levels``. A level is
+        reached before rounding: ``residual``, measured after it, may lie above.
 
     Raises:
         FloatingPointError: a representation is not finite.
     """
+    config = inverter.config
     seeds = [sample_seed(config.seed, first_index + row) for row in range(len(images))]
-    batches = []
-    for first in range(0, len(images), config.batch):
-        batch = images[first : first + config.batch].to(device or images.device).float() / 255
-        found = invert(prefix, batch, seeds[first : first + config.batch], config)
-        batches.append(_stored(prefix, batch, found, config.dtype))
-    shards = [_joined(kept, labels, first_index) for kept in zip(*batches, strict=True)]
+    originals = images.to(device or images.device).float() / 255
+    found = inverter(originals, seeds)
+    kept = (found, *found.levels)
+    if config.dtype == "uint8":
+        rounded = [(one.images * 255).round().to(torch.uint8) for one in kept]
+        after = _measured(inverter, originals, rounded)
+        stored = [_on_cpu(images, r, one.residual) for images, r, one in zip(rounded, after, kept, strict=True)]
+    else:
+        stored = [_on_cpu(one.images, one.residual, one.residual) for one in kept]
+    shards = [_shard(one, labels, first_index) for one in stored]
     return dict(zip((None, *config.levels), shards, strict=True))
 
 
 @torch.no_grad()
-def _stored(prefix: Prefix, originals: Tensor, found: Inversion, dtype: str) -> list[_Kept]:
-    """What is stored of a batch: of its best iterates, then of those of each level."""
-    kept = (found, *found.levels)
-    if dtype == "float32":
-        return [_on_cpu(one.images, one.residual, one.residual) for one in kept]
-    rounded = [(one.images * 255).round().to(torch.uint8) for one in kept]
-    target = prefix(originals)
-    after = [residual(prefix, images.float() / 255, target) for images in rounded]
-    return [_on_cpu(images, r, one.residual) for images, r, one in zip(rounded, after, kept, strict=True)]
+def _measured(inverter: Inverter, originals: Tensor, stored: Sequence[Tensor]) -> list[Tensor]:
+    """r of what is stored of each image, (n,), for the best of each and for each level."""
+    parts: list[list[Tensor]] = [[] for _ in stored]
+    for first in range(0, len(originals), inverter.config.batch):
+        part = slice(first, first + inverter.config.batch)
+        target = inverter.prefix(originals[part])
+        for measured, images in zip(parts, stored, strict=True):
+            measured.append(residual(inverter.prefix, images[part].float() / 255, target))
+    return [torch.cat(measured) for measured in parts]
 
 
 def _on_cpu(images: Tensor, after: Tensor, before: Tensor) -> _Kept:
     return images.cpu().numpy(), after.cpu().numpy(), before.cpu().numpy()
 
 
-def _joined(batches: Sequence[_Kept], labels: Tensor, first_index: int) -> Shard:
-    images, after, before = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+def _shard(kept: _Kept, labels: Tensor, first_index: int) -> Shard:
+    images, after, before = kept
     index = np.arange(first_index, first_index + len(images), dtype=np.int64)
     return Shard(images, labels.cpu().numpy().astype(np.int64), index, after, before)

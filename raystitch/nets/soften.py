@@ -8,7 +8,7 @@ The forward pass, and so every representation and every residual, stays exactly 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -19,41 +19,40 @@ from raystitch.nets.cut import CutNet
 INNER_SLOPE, LAST_SLOPE = 0.2, 0.5
 """Slopes below zero at full strength, of all ReLUs and of the one that runs last: see the study in docs/inversion.md."""
 
-Slope = float | Tensor
-
 
 class _LeakyBackward(torch.autograd.Function):
+    """ReLU with a slope below zero that is seen backwards only: one for all images, or a tensor that broadcasts."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, slope: Slope) -> Tensor:
+    def forward(ctx: Any, x: Tensor, slope: float | Tensor) -> Tensor:
         y = torch.relu(x)
-        ctx.save_for_backward(y)
-        ctx.slope = slope
+        tensors = (slope,) if isinstance(slope, Tensor) else ()
+        ctx.save_for_backward(y, *tensors)
+        ctx.slope = None if tensors else slope
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
-        if isinstance(ctx.slope, Tensor):
-            slope = ctx.slope.to(grad.dtype).reshape(-1, *[1] * (grad.dim() - 1))
-            return torch.where(y > 0, grad, grad * slope), None
+        y, *tensors = ctx.saved_tensors
+        if tensors:
+            return torch.where(y > 0, grad, grad * tensors[0].to(grad.dtype)), None
         return torch.ops.aten.leaky_relu_backward(grad, y, ctx.slope, False), None
 
 
-class SoftReLU(nn.Module):
-    """ReLU whose backward pass lets ``slope`` times the gradient through where the unit is off.
+def soft_relu(x: Tensor, slope: float | Tensor) -> Tensor:
+    """x (B, …) → max(x, 0); backwards, ``slope`` times the gradient passes where x is not positive.
 
-    Attributes:
+    Args:
+        x: any float tensor.
         slope: 0 … 1, for the whole batch or one for each image (B,).
     """
-
-    slope: Slope = 0.0
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (B, …) → max(x, 0)."""
-        softened = isinstance(self.slope, Tensor) or self.slope > 0
-        out: Tensor = _LeakyBackward.apply(x, self.slope) if softened else torch.relu(x)
-        return out
+    if isinstance(slope, Tensor):
+        slope = slope.reshape(-1, *[1] * (x.dim() - 1))
+    elif slope == 0:
+        return torch.relu(x)
+    soft: Tensor = _LeakyBackward.apply(x, slope)
+    return soft
 
 
 class SoftPrefix:
@@ -67,41 +66,56 @@ class SoftPrefix:
     """
 
     def __init__(self, net: CutNet, point: int) -> None:
-        self._segments = [_with_soft_relus(segment) for segment in net.segments[:point]]
-        self._relus = [
-            layer for segment in self._segments for layer in segment.modules() if isinstance(layer, SoftReLU)
+        segments = list(net.segments)[:point]
+        self._softened = [bool(_relus(segment)) for segment in segments]
+        last = max((place for place, soft in enumerate(self._softened) if soft), default=None)
+        self._segments = [
+            _with_soft_relus(segment, place == last) if soft else segment
+            for place, (segment, soft) in enumerate(zip(segments, self._softened, strict=True))
         ]
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Images (B, 3, H, W) in [0, 1] → representation (B, …), exactly the net's."""
-        for segment in self._segments:
-            x = segment(x)
+    def __call__(self, x: Tensor, strength: float | Tensor = 0.0) -> Tensor:
+        """The representation (B, …), exactly the net's.
+
+        Args:
+            x: images.
+            strength: of the gradient that passes where ReLUs are off, from 0, none, to 1; for the whole batch or one for each
+                image (B,).
+        """
+        slopes = INNER_SLOPE * strength, LAST_SLOPE * strength
+        for segment, soft in zip(self._segments, self._softened, strict=True):
+            x = segment(x, *slopes) if soft else segment(x)
         return x
 
-    def soften(self, strength: float | Tensor) -> None:
-        """Let gradient through where ReLUs are off: from 0, the true gradient, to 1; one for all images or one each (B,)."""
-        for layer in self._relus[:-1]:
-            layer.slope = INNER_SLOPE * strength
-        for layer in self._relus[-1:]:
-            layer.slope = LAST_SLOPE * strength
 
+def _with_soft_relus(segment: nn.Module, last: bool) -> nn.Module:
+    """The segment with its ReLUs replaced; it takes their slope and, for its last one if ``last``, that of another.
 
-def _with_soft_relus(segment: nn.Module) -> nn.Module:
-    """The segment with its ReLUs replaced, in the order in which they run; it shares all other layers."""
-    if not isinstance(segment, fx.GraphModule):
-        return segment
-    twin = fx.GraphModule(segment, copy.deepcopy(segment.graph))
-    relus = [node for node in twin.graph.nodes if _is_relu(twin, node)]
-    for number, node in enumerate(relus):
-        name = f"soft_relu_{number}"
-        twin.add_submodule(name, SoftReLU())
-        with twin.graph.inserting_before(node):
-            soft = twin.graph.call_module(name, (node.args[0] if node.args else node.kwargs["input"],))
-        node.replace_all_uses_with(soft)
-        twin.graph.erase_node(node)
+    It shares all other layers.
+    """
+    twin = fx.GraphModule(segment, copy.deepcopy(cast(fx.GraphModule, segment).graph))
+    (images,) = (node for node in twin.graph.nodes if node.op == "placeholder")
+    with twin.graph.inserting_after(images):
+        last_slope = twin.graph.placeholder("last_slope")
+        slope = twin.graph.placeholder("slope")
+    relus = _relus(twin)
+    for relu in relus:
+        with twin.graph.inserting_before(relu):
+            x = relu.args[0] if relu.args else relu.kwargs["input"]
+            own = last_slope if last and relu is relus[-1] else slope
+            soft = twin.graph.call_function(soft_relu, (x, own))
+        relu.replace_all_uses_with(soft)
+        twin.graph.erase_node(relu)
     twin.delete_all_unused_submodules()
     twin.recompile()
     return twin.eval()
+
+
+def _relus(segment: nn.Module) -> list[fx.Node]:
+    """In the order in which they run."""
+    if not isinstance(segment, fx.GraphModule):
+        return []
+    return [node for node in segment.graph.nodes if _is_relu(segment, node)]
 
 
 def _is_relu(module: fx.GraphModule, node: fx.Node) -> bool:

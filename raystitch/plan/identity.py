@@ -66,7 +66,7 @@ def _origin(
 
 def iri_spec(iri: IriConfig) -> dict[str, Any]:
     """How a set is inverted; levels where there are any."""
-    without = {"lr"} if iri.levels else {"lr", "levels"}
+    without = {"lr", "compile"} | (set() if iri.levels else {"levels"})
     return {**iri.model_dump(mode="json", exclude=without), "step_size": iri.step_size}
 
 

@@ -1,0 +1,158 @@
+"""The two halves of a step of an inversion: measure every image, and move it; as they are written, or compiled.
+
+Both are functions of tensors without any memory, so that ``torch.compile`` can fuse what is light into few passes over memory:
+the errors and activations with one another, and the optimiser's arithmetic.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from raystitch.config import IriConfig
+from raystitch.iris.optimisers import Optimiser, State
+from raystitch.nets import SoftPrefix
+
+Prefix = Callable[[Tensor], Tensor]
+Age = int | Tensor
+"""The steps taken: one number for all images, or one for each, int64 (B,)."""
+
+
+class Kept(NamedTuple):
+    """An iterate of each image: the best so far, or the first that reached a level.
+
+    Attributes:
+        images: float32 (B, 3, H, W).
+        residual: float32 (B,); inf before the first.
+        steps: int64 (B,).
+    """
+
+    images: Tensor
+    residual: Tensor
+    steps: Tensor
+
+    @classmethod
+    def unseen(cls, start: Tensor) -> Kept:
+        """Room for one iterate of each image; the first one seen beats what is there."""
+        residual = torch.full((len(start),), torch.inf, device=start.device)
+        return cls(start.clone(), residual, torch.zeros(len(start), dtype=torch.int64, device=start.device))
+
+    def recorded(self, x: Tensor, r: Tensor, age: Age, better: Tensor) -> Kept:
+        """With the iterates marked in ``better`` (B,) in place of those kept."""
+        images = torch.where(better[:, None, None, None], x, self.images)
+        return Kept(images, torch.where(better, r, self.residual), torch.where(better, age, self.steps))
+
+    def take(self, which: Tensor) -> Kept:
+        """Some of the images, by their places (K,)."""
+        return Kept(self.images[which], self.residual[which], self.steps[which])
+
+    def joined(self, other: Kept) -> Kept:
+        """The images of both."""
+        return Kept(*(torch.cat(pair) for pair in zip(self, other, strict=True)))
+
+
+class Passes:
+    """A prefix, an optimiser and a configuration, as the two halves of a step.
+
+    Attributes:
+        measure: (x, target, age, low) → norm of the error ‖prefix(x) − target‖₂ (B,), and the gradient of half its square
+            to the images; in bfloat16 if ``low``. Only the prefix is differentiated by autograd.
+        advance: (x, error norm, gradient, scale, state, kept, sound, age) → the next x, state, kept and sound.
+        compiled: whether both are. A compiled step takes each image's age as a tensor, since a number would be compiled in.
+    """
+
+    def __init__(self, prefix: Prefix, optimiser: Optimiser, config: IriConfig, compiled: bool = False) -> None:
+        self.prefix, self.optimiser, self.config, self.compiled = prefix, optimiser, config, compiled
+        self._softens = optimiser.softens and isinstance(prefix, SoftPrefix)
+        self.measure = self._measure_fused if compiled else self._measure
+        self.advance = _compiled(self._advance) if compiled else self._advance
+        self._forward = _compiled(self._errors) if compiled else self._errors
+
+    def residual(self, x: Tensor, target: Tensor, scale: Tensor) -> Tensor:
+        """r of each image in full precision, float32 (B,)."""
+        return relative_error(self.prefix(x), target, scale)
+
+    def record(
+        self, x: Tensor, r: Tensor, kept: tuple[Kept, ...], sound: Tensor, age: Age
+    ) -> tuple[tuple[Kept, ...], Tensor]:
+        """Keep the iterates that are the best so far, or the first to reach a level."""
+        best, *levels = kept
+        found = [best.recorded(x, r, age, r < best.residual)]
+        for level, first in zip(self.config.levels, levels, strict=True):
+            found.append(first.recorded(x, r, age, (r < first.residual) & (first.residual > level)))
+        return tuple(found), sound + r.sum()
+
+    def _represent(self, x: Tensor, age: Age, low: bool) -> Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=low):
+            if self._softens:
+                z: Tensor = self.prefix(x, 1 - age / self.config.steps)  # type: ignore[call-arg]
+                return z
+            return self.prefix(x)
+
+    def _measure(self, x: Tensor, target: Tensor, age: Age, low: bool) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            z = self._represent(x, age, low)
+        error = z.detach().float() - target
+        (grad,) = torch.autograd.grad(z, x, error.to(z.dtype))
+        return norm_of(error), grad
+
+    def _measure_fused(self, x: Tensor, target: Tensor, age: Age, low: bool) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            half, norm = self._forward(x, target, age, low)
+        (grad,) = torch.autograd.grad(half, x)
+        return norm, grad
+
+    def _errors(self, x: Tensor, target: Tensor, age: Age, low: bool) -> tuple[Tensor, Tensor]:
+        """Half the squared error, summed over images; its root, one each, without gradient."""
+        error = self._represent(x, age, low).float() - target
+        square = error.square().reshape(len(x), -1).sum(1)
+        return square.sum() / 2, square.detach().sqrt()
+
+    def _advance(
+        self,
+        x: Tensor,
+        error: Tensor,
+        grad: Tensor,
+        scale: Tensor,
+        state: State,
+        kept: tuple[Kept, ...],
+        sound: Tensor,
+        age: Age,
+    ) -> tuple[Tensor, State, tuple[Kept, ...], Tensor]:
+        r = error / scale
+        kept, sound = self.record(x, r, kept, sound, age)
+        weight = self.optimiser.slope(r) / scale.square()  # applied to the images, which are smaller than z
+        each = age.view(-1, 1, 1, 1) if isinstance(age, Tensor) else age
+        x, state = self.optimiser.update(x, grad * weight[:, None, None, None], state, each, self.config)
+        return x, state, kept, sound
+
+
+def scale_of(target: Tensor) -> Tensor:
+    """Norm of each target (N,), or 1 where it is zero: there the error is taken as it is."""
+    norm = norm_of(target.float())
+    return torch.where(norm > 0, norm, 1.0)
+
+
+def relative_error(z: Tensor, target: Tensor, scale: Tensor) -> Tensor:
+    """‖z − target‖₂ / scale of each image, float32 (N,)."""
+    return norm_of(z.float() - target.float()) / scale
+
+
+def norm_of(z: Tensor) -> Tensor:
+    """Over all but the first dimension; no copy, whatever the order in memory."""
+    norm: Tensor = torch.linalg.vector_norm(z, dim=tuple(range(1, z.dim()))) if z.dim() > 1 else z.abs()
+    return norm
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Each with a cache of its own, where torch offers it: all prefixes share a code, of which torch compiles only eight."""
+    known = inspect.signature(torch.compile).parameters
+    isolated: dict[str, Any] = {"isolate_recompiles": True} if "isolate_recompiles" in known else {}
+    done: Callable[..., Any] = torch.compile(function, **isolated)
+    return done
