@@ -16,9 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from raystitch.errors import InputError
+from raystitch.remote import locate
 
 _TEMPORARY = ".tmp-"
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
@@ -42,13 +41,27 @@ class Store:
         if "://" not in self.url:
             object.__setattr__(self, "url", str(Path(self.url).expanduser().resolve()))
 
-    @cached_property
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Store, (self.url, dict(self.options))
+
+    @property
     def _place(self) -> tuple[Any, str]:
+        """File system and root; a forked process opens its own, since connections are not shared."""
+        pid = os.getpid()
+        if pid not in self._opened:
+            self._opened[pid] = self._open()
+        return self._opened[pid]
+
+    @cached_property
+    def _opened(self) -> dict[int, tuple[Any, str]]:
+        return {}
+
+    def _open(self) -> tuple[Any, str]:
         try:
-            fs, root = fsspec.core.url_to_fs(self.url, **self.options)
+            fs, root = locate(self.url, self.options)
         except (ValueError, ImportError) as error:
             raise InputError("storage", self.url, str(error)) from error
-        return fs, str(root).rstrip("/")
+        return fs, root.rstrip("/")
 
     @property
     def is_local(self) -> bool:
@@ -73,22 +86,32 @@ class Store:
             return _create_local(Path(self.path(name)), data)
         try:
             self._place[0].pipe_file(self.path(name), data, mode="create")
-        except FileExistsError:
-            return False
         except OSError as error:
             code = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code")
-            if code not in _EXISTS_CODES:
+            if isinstance(error, FileExistsError) or code in _EXISTS_CODES:
+                return False
+            if not self._holds(name, data):
                 raise
-            return False
         return True
+
+    def _holds(self, name: str, data: bytes) -> bool:
+        """Whether a write that reported an error has come through: its answer may have been lost."""
+        try:
+            return self.read(name) == data
+        except (FileNotFoundError, InputError):
+            return False
 
     def replace(self, name: str, data: bytes) -> None:
         """Write a file whole, in place of any older one."""
         if self.is_local:
             target = Path(self.path(name))
             _write_temporary(target, data).replace(target)
-        else:
+            return
+        try:
             self._place[0].pipe_file(self.path(name), data)
+        except OSError:
+            if not self._holds(name, data):
+                raise
 
     def read(self, name: str) -> bytes:
         """Content of a file.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from s3server import S3Server, running_server
+
+from raystitch.s3 import PatientS3FileSystem
 
 torch.set_num_threads(1)
 
@@ -17,3 +21,19 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"reference data are not at {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A running S3-compatible server with an empty bucket; nothing in this process points to it yet."""
+    with running_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The server, as the environment's object storage."""
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    PatientS3FileSystem.clear_instance_cache()
+    return s3_server
