@@ -8,6 +8,7 @@ workers in memory: credentials are in no file, no plan, no result and no setting
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 _SECRETS = (*_CREDENTIALS, "FSSPEC_S3_KEY", "FSSPEC_S3_SECRET", "FSSPEC_S3_TOKEN")
+_SIGNED = re.compile(r"[?&](x-amz-|signature=|sig=|token=|awsaccesskeyid=)", re.IGNORECASE)
 _SHORTEST_SECRET = 6  # characters; hiding shorter ones would only garble texts
 
 
@@ -41,6 +43,18 @@ def complete_environment() -> None:
         os.environ.setdefault(_CHECKSUMS[0], "when_required")
 
 
+class _State:
+    expected = False
+
+
+_state = _State()
+
+
+def is_expected() -> bool:
+    """Whether another process has reached the storage, so that it is there even if it does not answer now."""
+    return _state.expected
+
+
 @dataclass(frozen=True)
 class Access:
     """Endpoint, region and static credentials of a process, to be given to others; shown nowhere.
@@ -58,7 +72,8 @@ class Access:
         return cls({**_of_profile(), **found})
 
     def apply(self) -> None:
-        """Reach storage as the other process did."""
+        """Reach storage as the other process did, and trust that it is there."""
+        _state.expected = True
         if _CREDENTIALS[0] in self.variables:
             for name in _CREDENTIALS:
                 os.environ.pop(name, None)  # half of another identity would spoil this one
@@ -91,6 +106,18 @@ def _static(session: Any, scoped: Mapping[str, Any]) -> dict[str, Any]:
         if found is not None:
             return dict(zip(_CREDENTIALS, found.get_frozen_credentials()[:3], strict=True))
     return {}
+
+
+def without_credentials(url: str) -> str:
+    """A path or URL as it is.
+
+    Raises:
+        ValueError: it carries a user's name or password, or a signature, which would be written into plans and results.
+    """
+    server, _, rest = url.partition("://")[2].partition("/")
+    if "@" in server or _SIGNED.search(rest):
+        raise ValueError("holds credentials; leave them to the environment, where they are written nowhere")
+    return url
 
 
 def redact(text: str) -> str:

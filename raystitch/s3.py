@@ -2,8 +2,8 @@
 
 Every request of a client passes the one handler here, whatever it is part of: reads, listings, create-only writes, parts
 of large uploads. It is repeated after faults of the server (5xx), throttling and lost connections, for up to three minutes,
-with growing pauses. A server that has never answered this process is given ten seconds, so that a mistyped endpoint is
-known at once.
+with growing pauses. A server that has answered neither this process nor the driver before is given ten seconds, so that a
+mistyped endpoint is known at once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from botocore.exceptions import HTTPClientError, IncompleteReadError
 from botocore.parsers import ResponseParserError
 from s3fs import S3FileSystem
 
+from raystitch.access import is_expected
+
 PATIENCE_SECONDS = 180.0
-"""How long a server that has answered before is waited for."""
+"""How long a server that is known to be there is waited for."""
 FIRST_CONTACT_SECONDS = 10.0
-"""How long one that has never answered is."""
+"""How long any other is."""
 LONGEST_PAUSE = 5.0
 
 _THROTTLED = {408, 425, 429}
@@ -35,11 +37,6 @@ _SINCE = "raystitch_first_fault"
 _T = TypeVar("_T")
 
 _answered: set[str] = set()
-
-
-def expect_answers(url: str) -> None:
-    """Be patient with a server from the first request on: another process knows that it is there."""
-    _answered.add(urlsplit(url).netloc)
 
 
 class PatientS3FileSystem(S3FileSystem):  # type: ignore[misc]
@@ -82,7 +79,7 @@ def _pause(
             _answered.add(server)
         return None
     since = request_dict["context"].setdefault(_SINCE, time.monotonic())
-    patience = PATIENCE_SECONDS if server in _answered else FIRST_CONTACT_SECONDS
+    patience = PATIENCE_SECONDS if server in _answered or is_expected() else FIRST_CONTACT_SECONDS
     return None if time.monotonic() - since > patience else _growing(attempts)
 
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from raystitch.access import without_credentials
 from raystitch.errors import InputError
 from raystitch.remote import locate
 
@@ -38,6 +39,10 @@ class Store:
     def __post_init__(self) -> None:
         if "\0" in self.url:
             raise InputError("storage", self.url, "a path cannot hold a null byte")
+        try:
+            without_credentials(self.url)
+        except ValueError as error:
+            raise InputError("storage", None, str(error)) from None
         if "://" not in self.url:
             object.__setattr__(self, "url", str(Path(self.url).expanduser().resolve()))
 

@@ -9,7 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "raystitch"
 LEVELS = [
-    {"errors", "allocator", "access", "s3"},
+    {"errors", "allocator", "access"},
+    {"s3"},
     {"remote"},
     {"config", "store", "progress", "tarball"},
     {"units"},

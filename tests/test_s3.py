@@ -93,11 +93,6 @@ def test_wrong_keys_are_one_line_without_them(
     assert "\n" not in text
 
 
-def test_a_missing_bucket_is_one_line(s3: S3Server) -> None:
-    with pytest.raises(InputError, match=r"s3://no-such-bucket/x': cannot be written to: .*bucket does not exist"):
-        Store("s3://no-such-bucket/x").check_writable()
-
-
 def test_a_store_that_was_used_still_travels_and_forks(s3: S3Server) -> None:
     store = Store(f"s3://{BUCKET}/travel")
     store.publish("x", b"1")

@@ -17,6 +17,7 @@ import torch
 from ray import tune
 from ray.tune.search import Searcher
 
+from raystitch.access import redact
 from raystitch.config import Resources
 from raystitch.distributed.cluster import threads
 from raystitch.distributed.pool import RETRIES, describe
@@ -47,7 +48,7 @@ class FitTrial(tune.Trainable):
         try:
             self._bench.fit(self._groups[self._group])
         except Exception as error:
-            return {"done": True, "error": describe(error), "trace": traceback.format_exc()}
+            return {"done": True, "error": redact(describe(error)), "trace": redact(traceback.format_exc())}
         return {"done": True, "error": "", "trace": ""}
 
 
