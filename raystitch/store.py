@@ -21,6 +21,7 @@ from raystitch.errors import InputError
 from raystitch.remote import locate
 
 _TEMPORARY = ".tmp-"
+_IN_PARTS = 100 << 20  # bytes from which s3fs uploads a file in parts
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
 
 
@@ -89,11 +90,12 @@ class Store:
     def _create(self, name: str, data: bytes) -> bool:
         if self.is_local:
             return _create_local(Path(self.path(name)), data)
+        if len(data) >= _IN_PARTS and self.exists(name):
+            return False  # some servers (Ceph 16) forget "create only" where a file comes in parts
         try:
             self._place[0].pipe_file(self.path(name), data, mode="create")
         except OSError as error:
-            code = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code")
-            if isinstance(error, FileExistsError) or code in _EXISTS_CODES:
+            if isinstance(error, FileExistsError) or _code(error) in _EXISTS_CODES:
                 return False
             if not self._holds(name, data):
                 raise
@@ -261,5 +263,12 @@ def _plain(path: str) -> str:
     return path.split("://", 1)[-1].lstrip("/")
 
 
+def _code(error: Exception) -> str | None:
+    """What an object store calls an error."""
+    code: str | None = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code")
+    return code
+
+
 def _reason(error: Exception) -> str:
-    return " ".join(str(getattr(error, "strerror", None) or error or type(error).__name__).split())
+    text = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return (_code(error) or type(error).__name__) if text in ("", "None") else text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from s3server import S3Server, running_server
+from s3server import S3Server, given_server, running_server
 
 from raystitch.s3 import PatientS3FileSystem
 
@@ -26,6 +26,9 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A running S3-compatible server with an empty bucket; nothing in this process points to it yet."""
+    if given := given_server():
+        yield given
+        return
     with running_server(tmp_path_factory.mktemp("s3")) as server:
         yield server
 

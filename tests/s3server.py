@@ -56,6 +56,15 @@ class S3Server:
         return {name.removeprefix(f"{place}/"): fs.open_input_file(name).readall() for name in names}
 
 
+def given_server() -> S3Server | None:
+    """The server that the environment names for tests, such as the one of ``tests/ceph_gateway.sh``."""
+    if not os.environ.get("RAYSTITCH_TEST_S3"):
+        return None
+    return S3Server(
+        os.environ["AWS_ENDPOINT_URL"], os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+    )
+
+
 @contextmanager
 def running_server(folder: Path) -> Iterator[S3Server]:
     """Start the server with its files in ``folder`` and an empty bucket; stop it at the end."""
@@ -101,12 +110,12 @@ def _await_bucket(server: S3Server, process: subprocess.Popen[bytes], log: Path)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, below those that the system gives to outgoing connections."""
+    """Ports that nobody listens on now, between those of Ray workers and of outgoing connections."""
     found: list[socket.socket] = []
     while len(found) < count:
         each = socket.socket()
         try:
-            each.bind(("127.0.0.1", random.SystemRandom().randrange(10_000, 32_000)))
+            each.bind(("127.0.0.1", random.SystemRandom().randrange(20_000, 32_000)))
             found.append(each)
         except OSError:
             each.close()
