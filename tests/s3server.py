@@ -91,6 +91,7 @@ def running_server(folder: Path) -> Iterator[S3Server]:
         process.kill()  # asked kindly, it takes half a minute
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+        Path(f"/tmp/seaweedfs-filer-grpc-{ports['filer.grpc']}.sock").unlink(missing_ok=True)  # has no option
 
 
 def _await_bucket(server: S3Server, process: subprocess.Popen[bytes], log: Path) -> None:
