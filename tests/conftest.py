@@ -13,6 +13,8 @@ from raystitch.s3 import PatientS3FileSystem
 
 torch.set_num_threads(1)
 
+_OTHERS = ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_REGION", "AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_SESSION_TOKEN")
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
@@ -35,7 +37,10 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """The server, as the environment's object storage."""
+    """The server, as the environment's object storage; what a test changes there is undone."""
+    for name in _OTHERS:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
     PatientS3FileSystem.clear_instance_cache()

@@ -132,7 +132,6 @@ def test_another_process_reaches_the_same_place_with_both_clients(
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
         access.fill_in(None, None, "lab")
     found = Access.of_this_process()
-    monkeypatch.delenv("AWS_PROFILE", raising=False)
     assert s3.secret not in repr(found)
     bare = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     command = [sys.executable, "-c", _LOOK, pickle.dumps(found).hex()]
@@ -140,16 +139,14 @@ def test_another_process_reaches_the_same_place_with_both_clients(
     assert done.returncode == 0, done.stderr
 
 
-def test_what_the_environment_says_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://of-the-site")
+def test_what_the_environment_says_comes_first(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
     access.fill_in("http://of-the-study", "eu-west-1", None)
     assert "AWS_ENDPOINT_URL_S3" not in os.environ
     assert os.environ["AWS_DEFAULT_REGION"] == "eu-west-1"
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     access.fill_in("http://of-the-study", None, None)
-    assert os.environ.pop("AWS_ENDPOINT_URL_S3") == "http://of-the-study"
+    assert os.environ["AWS_ENDPOINT_URL_S3"] == "http://of-the-study"
 
 
 def test_credentials_are_taken_out_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
