@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
 import pyarrow.fs
 
-KEY, SECRET = "test-access-key-id-7c1d", "test-secret/access+key-9f27aa31"
 BUCKET = "bucket"
 _PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc")
 
@@ -27,8 +27,8 @@ class S3Server:
     """Where the server listens, and with which keys it lets one in."""
 
     endpoint: str
-    key: str = KEY
-    secret: str = SECRET
+    key: str
+    secret: str
 
     @property
     def environment(self) -> dict[str, str]:
@@ -68,8 +68,9 @@ def given_server() -> S3Server | None:
 @contextmanager
 def running_server(folder: Path) -> Iterator[S3Server]:
     """Start the server with its files in ``folder`` and an empty bucket; stop it at the end."""
-    keys = [{"accessKey": KEY, "secretKey": SECRET}]
-    identity = {"name": "t", "credentials": keys, "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
+    key, secret = f"key{token_hex(8)}", f"{token_hex(8)}/{token_hex(8)}+secret"  # in no file but the server's own
+    credentials = [{"accessKey": key, "secretKey": secret}]
+    identity = {"name": "t", "credentials": credentials, "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
     (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     named = [
@@ -84,7 +85,7 @@ def running_server(folder: Path) -> Iterator[S3Server]:
     with (folder / "weed.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env={**os.environ, "HOME": str(folder)})
     try:
-        server = S3Server(f"http://127.0.0.1:{ports['s3']}")
+        server = S3Server(f"http://127.0.0.1:{ports['s3']}", key, secret)
         _await_bucket(server, process, folder / "weed.log")
         yield server
     finally:

@@ -89,6 +89,12 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         time.sleep(0.1)
 
 
+def drivers(storage: str) -> list[str]:
+    """Command lines of sweeps that run now."""
+    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in processes.splitlines() if storage in line and "job submit" not in line]
+
+
 def test_a_stopped_job_goes_on_and_gives_the_table_of_a_local_run(head: Head, s3: S3Server, reference: Path) -> None:
     command = sweep(s3.endpoint, "job")
     first = head.start(*command)
@@ -98,9 +104,8 @@ def test_a_stopped_job_goes_on_and_gives_the_table_of_a_local_run(head: Head, s3
     head.ray("stop", job[0])
     assert "was stopped" in head.ray("status", job[0])
     streamed = first.communicate(timeout=60)[0]
-    assert first.returncode != 0
     assert "model 0/3" in streamed, "progress was shown while the job ran"
-    print(streamed)
+    assert not drivers(f"s3://{BUCKET}/job")
     kept = {name: data for kind in UNITS for name, data in s3.files(f"job/{kind}").items()}
     assert sum(name.endswith(".parquet") for name in kept) < FITS
     again = head.submit(*command)
@@ -110,12 +115,6 @@ def test_a_stopped_job_goes_on_and_gives_the_table_of_a_local_run(head: Head, s3
     found = {name: data for kind in UNITS for name, data in s3.files(f"job/{kind}").items()}
     assert kept.items() <= found.items(), "what was done before the stop was not computed again"
     assert b"cross-bias" in s3.files("job/reports")["quickstart/index.html"]
-
-
-def test_a_stopped_job_leaves_no_process_behind(head: Head) -> None:
-    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    mine = [line for line in processes.splitlines() if f"s3://{BUCKET}/job" in line and "raystitch.sweep" in line]
-    assert not mine
 
 
 @pytest.mark.parametrize(

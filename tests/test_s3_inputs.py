@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from PIL import Image
 from s3server import BUCKET, S3Server
@@ -18,6 +19,7 @@ from s3server import BUCKET, S3Server
 from raystitch.cli import main
 from raystitch.config import DataConfig
 from raystitch.data import load_images
+from raystitch.errors import InputError
 from raystitch.nets import build_net, save_weights
 from raystitch.store import Store
 
@@ -124,3 +126,48 @@ def test_everything_a_study_names_may_be_on_object_storage(
     broken = f"models.net.checkpoint={place.url}/net-{{seed}}.pt"
     assert main(["validate", f"{place.url}/far.yaml", "--set", broken]) == 2
     assert capsys.readouterr().err == f"raystitch: models.net.checkpoint = '{place.url}/net-0.pt': no such file\n"
+
+
+class _Trap:
+    """Unpickled carelessly, it leaves a file."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.mark,)
+
+
+def test_weights_and_archives_that_would_run_code_are_data(
+    s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mark, place = tmp_path / "it-ran", Store(f"s3://{BUCKET}/hostile")
+    put(place, {f"data/{name}": data for name, data in folder_files().items()})
+    stream = io.BytesIO()
+    torch.save({"state_dict": _Trap(mark)}, stream)
+    place.publish("net.pt", stream.getvalue())
+    study = {
+        "data": {"x": {"source": "folder", "path": f"{place.url}/data"}},
+        "models": {"net": {"arch": "resnet_mini", "data": "x", "checkpoint": f"{place.url}/net.pt"}},
+        "settings": {"pair": {"front": "net", "end": "net"}},
+        "fit": {"batch": 16, "init_images": 30},
+    }
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    assert main(["validate", str(tmp_path / "study.yaml")]) == 2
+    assert "cannot be read as a torch (plain tensors only) file" in capsys.readouterr().err
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for name in (
+            "cifar-10-batches-py/data_batch_1",
+            "cifar-10-batches-py/batches.meta",
+            "../../escaped",
+            "/tmp/escaped",
+        ):
+            entry, content = tarfile.TarInfo(name), pickle.dumps(_Trap(mark))
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    place.publish("cifar.tar.gz", archive.getvalue())
+    with pytest.raises(InputError, match="data_batch_1"):
+        load_images(DataConfig(source="cifar", path=f"{place.url}/cifar.tar.gz"), "train", "data.x")
+    assert not mark.exists()
+    assert not [path for path in (tmp_path.parent, Path("/tmp")) if (path / "escaped").exists()]
