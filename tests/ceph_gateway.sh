@@ -3,7 +3,7 @@
 # Everything is in memory and in a temporary folder. Needs root and, on Debian:
 #   apt-get install --no-install-recommends radosgw ceph-mon ceph-mgr ceph-osd
 # For example, the tests of object storage, and a study:
-#   tests/ceph_gateway.sh pytest tests/test_s3.py tests/test_store.py
+#   tests/ceph_gateway.sh pytest tests/test_store.py tests/test_s3.py tests/test_s3_inputs.py tests/test_job.py
 #   tests/ceph_gateway.sh python -m raystitch.sweep configs/quickstart.yaml --storage s3://bucket/raystitch
 set -euo pipefail
 
