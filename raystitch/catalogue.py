@@ -16,8 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
-import fsspec
-
 from raystitch import attacks, data, nets
 from raystitch.config import ATTACKS, EXACT, ModelConfig, StitchConfig, StudyConfig, setting_pairs
 from raystitch.errors import InputError, MissingError
@@ -26,6 +24,7 @@ from raystitch.metrics.cka import LEAST_SAMPLES
 from raystitch.nets import NormalisedNet
 from raystitch.nets.head import find_classifier
 from raystitch.plan import Catalogue, DataFacts, ModelFacts, pair_points
+from raystitch.remote import read_url
 from raystitch.stitching import check_exact, make_stitch
 
 Digest = Callable[[NormalisedNet, ModelConfig, int, str], str]
@@ -80,8 +79,7 @@ def load_checkpoint(net: NormalisedNet, config: ModelConfig, seed: int, where: s
     """
     url = _checkpoint_url(config, seed)
     try:
-        with fsspec.open(url, "rb") as stream:
-            content = bytes(stream.read())
+        content = read_url(url)
         nets.load_weights(net, nets.read_weights(content, url), url)
     except InputError as error:
         raise InputError(f"{where}.checkpoint", url, error.problem) from error

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from raystitch import commands
+from raystitch.access import redact, set_endpoint
+from raystitch.config import server_url
 from raystitch.errors import InputError
 
 _PLAN_TEXT = "what would run: units by kind, shared, done and missing, and the cost; of several studies also together"
@@ -22,9 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the console script and of ``python -m raystitch.sweep``."""
     arguments = _parser().parse_args(argv)
     try:
+        _use_endpoint(getattr(arguments, "endpoint", None))
         return int(arguments.run(arguments))
     except InputError as error:
-        print(f"raystitch: {error}", file=sys.stderr)
+        print(f"raystitch: {redact(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("raystitch: stopped; what was finished is kept, the same command goes on from here", file=sys.stderr)
@@ -32,6 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _use_endpoint(url: str | None) -> None:
+    if url is None:
+        return
+    try:
+        set_endpoint(server_url(url))
+    except ValueError as error:
+        raise InputError("--endpoint", None, str(error)) from None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -73,11 +85,19 @@ def _data(parser: argparse.ArgumentParser) -> None:
         "--classes", metavar="A,B,… | FILE", help="keep these: names, WordNet ids or labels, in this order"
     )
     load.add_argument("--limit", metavar="N | TRAIN,TEST", help="keep this many images of a split, evenly spaced")
+    _endpoint(load)
     load.set_defaults(run=commands.data_import)
     text = "counts, classes and sizes of the datasets of a study, or of one folder"
     show = add("show", help=text, description=text)
     show.add_argument("place", metavar="CONFIG|FOLDER", help="YAML file of a study, or the folder or URL of a dataset")
+    _endpoint(show)
     show.set_defaults(run=commands.data_show)
+
+
+def _endpoint(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--endpoint", metavar="URL", help="server of s3:// URLs (default: AWS_ENDPOINT_URL, or Amazon)"
+    )
 
 
 def _of_study(
@@ -90,6 +110,7 @@ def _of_study(
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="such as fit.epochs=5"
     )
+    _endpoint(command)
     command.set_defaults(run=run)
     return command
 
@@ -98,6 +119,7 @@ def _of_storage(add: Any, name: str, text: str, run: Callable[[argparse.Namespac
     command: argparse.ArgumentParser = add(name, help=text, description=text)
     command.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a study (default: every one)")
     command.add_argument("--storage", metavar="URI", default="./runs", help="where results are (default: ./runs)")
+    _endpoint(command)
     command.set_defaults(run=run)
     return command
 

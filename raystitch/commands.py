@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from raystitch.access import fill_in
 from raystitch.config import NORMALISATIONS, DataConfig, StudyConfig, load_config
 from raystitch.config.problems import first_problem
 from raystitch.errors import InputError
@@ -58,7 +59,7 @@ def plan(arguments: Namespace) -> int:
     studies: list[Planned] = []
     for path in paths:
         counted = {unit for planned in studies for unit in planned.missing}
-        studies.append(look_ahead(load_config(path, arguments.overrides), arguments.storage, counted))
+        studies.append(look_ahead(_load(path, arguments.overrides), arguments.storage, counted))
         _say(study_table(studies[-1]))
     if len(studies) > 1:
         _say(together_table(studies))
@@ -170,7 +171,7 @@ def data_show(arguments: Namespace) -> int:
     from raystitch import data
 
     if arguments.place.endswith((".yaml", ".yml")):
-        found = {f"data.{name}": dataset for name, dataset in load_config(arguments.place).data.items()}
+        found = {f"data.{name}": dataset for name, dataset in _load(arguments.place).data.items()}
     else:
         found = {Path(arguments.place).name: data.detect(arguments.place, "FOLDER")}
     table = Table("dataset", "source", "split", "images", "classes", "per class", "size", title_justify="left")
@@ -206,7 +207,14 @@ def _default_size(net: Any) -> int:
 
 
 def _config(arguments: Namespace) -> StudyConfig:
-    return load_config(arguments.config, arguments.overrides)
+    return _load(arguments.config, arguments.overrides)
+
+
+def _load(path: str, overrides: Sequence[str] = ()) -> StudyConfig:
+    """A study, whose data and storage this process can reach from now on."""
+    config = load_config(path, overrides)
+    fill_in(config.s3.endpoint, config.s3.region, config.s3.profile)
+    return config
 
 
 def _status_table(study: dict[str, Any], done: set[str], failures: Sequence[dict[str, str]], title: str) -> Table:

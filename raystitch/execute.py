@@ -11,13 +11,14 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
 import torch
 
 from raystitch import catalogue, iris, nets, training
+from raystitch.access import Access
 from raystitch.allocator import keep_freed_memory
 from raystitch.config import EvalSet, StudyConfig, TrainConfig
 from raystitch.data import Split
@@ -41,6 +42,7 @@ class Job:
     config: StudyConfig
     store: Store
     provenance: Mapping[str, str]
+    access: Access = field(default_factory=Access)
 
 
 class Bench:
@@ -52,6 +54,7 @@ class Bench:
     """
 
     def __init__(self, job: Job, device: str | None = None) -> None:
+        job.access.apply()
         self.job, self.config, self.store = job, job.config, job.store
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.shelf = Shelf(job.config, job.store, self.device)

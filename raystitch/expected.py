@@ -10,9 +10,9 @@ from raystitch import data
 from raystitch.config import DataConfig
 from raystitch.data import Split
 from raystitch.data.classes import listed_classes
-from raystitch.data.load import NO_OPTIONS
 from raystitch.errors import InputError, MissingError
 from raystitch.plan import DataFacts
+from raystitch.remote import NO_OPTIONS
 
 COUNT_SLACK = 0.1
 """Share by which the number of images may differ from what is expected: class lists rarely give a round number."""

@@ -138,7 +138,7 @@ def unit_record(unit: Unit, label: str) -> dict[str, Any]:
 
 def study_record(config: StudyConfig) -> dict[str, Any]:
     """A config as plain JSON, as it is kept in the storage."""
-    record: dict[str, Any] = json.loads(config.model_dump_json(exclude={"storage"}))
+    record: dict[str, Any] = json.loads(config.model_dump_json(exclude={"storage", "s3"}))
     return record
 
 

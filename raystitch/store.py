@@ -16,11 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
+from raystitch.access import without_credentials
 from raystitch.errors import InputError
+from raystitch.remote import locate
 
 _TEMPORARY = ".tmp-"
+_IN_PARTS = 100 << 20  # bytes from which s3fs uploads a file in parts
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
 
 
@@ -39,16 +40,34 @@ class Store:
     def __post_init__(self) -> None:
         if "\0" in self.url:
             raise InputError("storage", self.url, "a path cannot hold a null byte")
+        try:
+            without_credentials(self.url)
+        except ValueError as error:
+            raise InputError("storage", None, str(error)) from None
         if "://" not in self.url:
             object.__setattr__(self, "url", str(Path(self.url).expanduser().resolve()))
 
-    @cached_property
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Store, (self.url, dict(self.options))
+
+    @property
     def _place(self) -> tuple[Any, str]:
+        """File system and root; a forked process opens its own, since connections are not shared."""
+        pid = os.getpid()
+        if pid not in self._opened:
+            self._opened[pid] = self._open()
+        return self._opened[pid]
+
+    @cached_property
+    def _opened(self) -> dict[int, tuple[Any, str]]:
+        return {}
+
+    def _open(self) -> tuple[Any, str]:
         try:
-            fs, root = fsspec.core.url_to_fs(self.url, **self.options)
+            fs, root = locate(self.url, self.options)
         except (ValueError, ImportError) as error:
             raise InputError("storage", self.url, str(error)) from error
-        return fs, str(root).rstrip("/")
+        return fs, root.rstrip("/")
 
     @property
     def is_local(self) -> bool:
@@ -71,24 +90,35 @@ class Store:
     def _create(self, name: str, data: bytes) -> bool:
         if self.is_local:
             return _create_local(Path(self.path(name)), data)
+        if len(data) >= _IN_PARTS and self.exists(name):
+            return False  # some servers (Ceph 16) forget "create only" where a file comes in parts
         try:
             self._place[0].pipe_file(self.path(name), data, mode="create")
-        except FileExistsError:
-            return False
         except OSError as error:
-            code = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code")
-            if code not in _EXISTS_CODES:
+            if isinstance(error, FileExistsError) or _code(error) in _EXISTS_CODES:
+                return False
+            if not self._holds(name, data):
                 raise
-            return False
         return True
+
+    def _holds(self, name: str, data: bytes) -> bool:
+        """Whether a write that reported an error has come through: its answer may have been lost."""
+        try:
+            return self.read(name) == data
+        except (FileNotFoundError, InputError):
+            return False
 
     def replace(self, name: str, data: bytes) -> None:
         """Write a file whole, in place of any older one."""
         if self.is_local:
             target = Path(self.path(name))
             _write_temporary(target, data).replace(target)
-        else:
+            return
+        try:
             self._place[0].pipe_file(self.path(name), data)
+        except OSError:
+            if not self._holds(name, data):
+                raise
 
     def read(self, name: str) -> bytes:
         """Content of a file.
@@ -233,5 +263,12 @@ def _plain(path: str) -> str:
     return path.split("://", 1)[-1].lstrip("/")
 
 
+def _code(error: Exception) -> str | None:
+    """What an object store calls an error."""
+    code: str | None = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code")
+    return code
+
+
 def _reason(error: Exception) -> str:
-    return " ".join(str(getattr(error, "strerror", None) or error or type(error).__name__).split())
+    text = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return (_code(error) or type(error).__name__) if text in ("", "None") else text

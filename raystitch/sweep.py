@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from raystitch import access
+from raystitch.access import Access
 from raystitch.config import StudyConfig, parse_config
 from raystitch.errors import InputError
 from raystitch.execute import Job
@@ -55,7 +58,8 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     from raystitch.catalogue import inspect
 
     study = config if isinstance(config, StudyConfig) else parse_config(config)
-    store = Store(storage or study.storage)
+    access.fill_in(study.s3.endpoint, study.s3.region, study.s3.profile)
+    store = Store(_lasting(storage or study.storage))
     if store.url.startswith("memory:"):
         raise InputError(
             "storage", store.url, "is the memory of one process, which no worker reaches; give a folder or URL"
@@ -64,10 +68,18 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     store.check_writable()
     _note_other_definition(store, study)
     publish_study(store, study, plan, {"created": _now(), **provenance()})
-    _compute_missing(Job(study, store, provenance()), plan, find_done(plan, store))
+    _compute_missing(Job(study, store, provenance(), Access.of_this_process()), plan, find_done(plan, store))
     report = publish_report(store, study.name, on_damage=store.quarantine)
     left = find_missing(plan, find_done(plan, store))
     return SweepResult(store.url, study.name, report, len(left))
+
+
+def _lasting(storage: str) -> str:
+    """A storage as it is, if it outlives a Ray job, whose working directory is on one node and is deleted after it."""
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and "://" not in storage and not Path(storage).is_absolute():
+        problem = "would be deleted with the job's working directory; give a URL or the full path of a shared folder"
+        raise InputError("storage", storage, problem)
+    return storage
 
 
 def _note_other_definition(store: Store, study: StudyConfig) -> None:

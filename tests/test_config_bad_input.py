@@ -297,3 +297,37 @@ def test_whatever_a_file_system_raises_is_one_line(tmp_path: Path) -> None:
     for path in ("", "nosuch://x", str(tmp_path), "a\0b"):
         with pytest.raises(InputError, match=r"^config = .*cannot be read"):
             load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("storage", "s3://AKIA123:hunter2@bucket/runs"),
+        ("models.net.checkpoint", "https://me:hunter2@server/net.pt"),
+        ("models.net.checkpoint", "https://server/net.pt?X-Amz-Signature=hunter2"),
+        ("data.digits.path", "https://server/x?sv=1&sig=hunter2"),
+        ("s3.endpoint", "http://me:hunter2@server:9000"),
+        ("s3.secret_key", "hunter2"),
+        ("s3.profile", ["hunter2"]),
+    ],
+)
+def test_credentials_in_a_config_are_refused_and_not_shown(path: str, value: object) -> None:
+    study = with_value("data.digits", {"source": "folder", "path": "x"})
+    *parents, leaf = path.split(".")
+    node = study
+    for parent in parents:
+        node = node.setdefault(parent, {})
+    node[leaf] = value
+    line = refusal(study)
+    assert line.startswith(path)
+    assert "hunter2" not in line
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/runs", "/home/me@work/runs", "https://server/a?b=c", "./a:b@c"])
+def test_other_urls_pass(url: str) -> None:
+    assert parse_config(with_value("storage", url)).storage == url
+
+
+@pytest.mark.parametrize("url", ["server:9000", "s3://bucket", "http://server/path", "http://"])
+def test_an_endpoint_is_the_url_of_a_server(url: str) -> None:
+    assert refusal(with_value("s3.endpoint", url)).endswith("give the URL of a server, such as http://minio.lab:9000")

@@ -19,7 +19,7 @@ from test_data_cifar import write_binary
 from test_data_stream import png
 
 from raystitch.config import CueConfig, DataConfig
-from raystitch.data import clean_scratch, hold, import_dataset, load_images, with_cue
+from raystitch.data import clean_scratch, hold, import_dataset, load_images, scratch_folder, with_cue
 from raystitch.errors import InputError
 from raystitch.store import Store
 
@@ -301,4 +301,22 @@ def test_peak_memory_does_not_grow_with_the_set(tmp_path: Path, scratch: Path, m
     assert grown["1000000000"][1] > 2 * 55
     assert grown["10000000"][0] < 45
     assert grown["10000000"][1] < 55 + 45
+    assert not files(scratch)
+
+
+def test_a_folder_of_a_killed_process_goes_when_the_next_begins(scratch: Path) -> None:
+    code = (
+        "import os, raystitch.data\n"
+        "with raystitch.data.scratch_folder() as folder:\n"
+        "    (folder / 'x').touch()\n"
+        "    print(folder, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    left = Path(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip())
+    assert (left / "x").exists()
+    with scratch_folder() as first:
+        assert not left.exists()
+        with scratch_folder() as second:
+            assert first.is_dir()
+            assert second.is_dir()
     assert not files(scratch)

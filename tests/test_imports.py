@@ -9,7 +9,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "raystitch"
 LEVELS = [
-    {"errors", "allocator"},
+    {"errors", "allocator", "access"},
+    {"s3"},
+    {"remote"},
     {"config", "store", "progress", "tarball"},
     {"units"},
     {"plan"},

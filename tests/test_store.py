@@ -4,13 +4,17 @@ import uuid
 from pathlib import Path
 
 import pytest
+from s3server import BUCKET
 
 from raystitch.errors import InputError
 from raystitch.store import Store
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "s3":
+        request.getfixturevalue("s3")
+        return Store(f"s3://{BUCKET}/a b/{uuid.uuid4().hex}")
     return Store(str(tmp_path / "a b") if request.param == "local" else f"memory://{uuid.uuid4().hex}")
 
 
@@ -57,8 +61,9 @@ def test_missing_file_and_removal(store: Store) -> None:
     assert store.names("failures") == set()
 
 
-def test_a_race_has_one_winner(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_a_race_has_one_winner(store: Store) -> None:
+    if store.url.startswith("memory:"):
+        pytest.skip("the memory of one process has no races to settle")
     barrier, wins = threading.Barrier(8), []
 
     def write(n: int) -> None:

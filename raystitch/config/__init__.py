@@ -16,10 +16,20 @@ from raystitch.config.schema import (
     Normalisation,
     Resources,
     ResourcesConfig,
+    S3Config,
     SettingConfig,
     StudyConfig,
 )
-from raystitch.config.values import ATTACKS, NORMALISATIONS, SINGLE_SIDED, Arm, AttackName, EvalSet, Protocol
+from raystitch.config.values import (
+    ATTACKS,
+    NORMALISATIONS,
+    SINGLE_SIDED,
+    Arm,
+    AttackName,
+    EvalSet,
+    Protocol,
+    server_url,
+)
 
 __all__ = [
     "ATTACKS",
@@ -47,6 +57,7 @@ __all__ = [
     "Resources",
     "ResourcesConfig",
     "RobustConfig",
+    "S3Config",
     "SettingConfig",
     "SimclrConfig",
     "SimilarityConfig",
@@ -60,6 +71,7 @@ __all__ = [
     "load_config",
     "objective_terms",
     "parse_config",
+    "server_url",
     "setting_pairs",
     "why_not_exact",
 ]

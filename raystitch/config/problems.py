@@ -27,7 +27,10 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
     where = ".".join(map(_shown, path)) or "config"
     if problem["type"] == "extra_forbidden":
         known = list(_model_at(root, path[:-1]).model_fields)
-        return InputError(where, _brief(value), f"unknown key {path[-1]!r}{did_you_mean(path[-1], known)}")
+        unknown = f"unknown key {path[-1]!r}{did_you_mean(path[-1], known)}"
+        if path[0] == "s3":
+            return InputError(where, None, f"{unknown}; credentials are left to the environment, such as AWS_PROFILE")
+        return InputError(where, _brief(value), unknown)
     if problem["type"] == "missing":
         return InputError(where, None, "is required and missing")
     if loc and loc[-1] == _KEY and problem["type"] == "string_type":
@@ -39,7 +42,11 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
         field = _model_at(root, path[:-1]).model_fields.get(path[-1])
         optional = field is not None and not field.is_required()
         return InputError(where, None, f"is null; {remedy}{', or leave the key out' if optional else ''}")
-    return InputError(where, _brief(value) if path else None, remedy)
+    return InputError(where, _brief(value) if path and not _may_be_secret(path, remedy) else None, remedy)
+
+
+def _may_be_secret(path: Sequence[str], remedy: str) -> bool:
+    return path[0] == "s3" or remedy.startswith("holds credentials")
 
 
 def _remedy(problem: Mapping[str, Any], root: type[BaseModel], path: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ from raystitch.config.values import (
     WordName,
     named_normalisation,
     plain_arguments,
+    server_url,
 )
 
 ITSELF = "itself"
@@ -139,6 +140,18 @@ class ResourcesConfig(Part):
     iri_actors: int | None = Field(default=None, ge=1, le=10_000)
 
 
+class S3Config(Part):
+    """Where object storage is, as far as the environment does not say (``AWS_ENDPOINT_URL``, ``AWS_PROFILE`` and so on).
+
+    ``endpoint`` is the URL of a server other than Amazon's, ``profile`` names a section of ``~/.aws/credentials``. Keys have
+    no place here: a config is copied into the storage.
+    """
+
+    endpoint: Annotated[str, AfterValidator(server_url)] | None = None
+    region: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]+$")
+    profile: str | None = None
+
+
 def _similarity(value: object) -> object:
     """``true`` for the defaults, ``false`` for none."""
     return {True: {}, False: None}[value] if isinstance(value, bool) else value
@@ -169,6 +182,7 @@ class StudyConfig(Part):
     notes: str = Field(default="", max_length=20_000)
     resources: ResourcesConfig = ResourcesConfig()
     storage: FilePath = "./runs"
+    s3: S3Config = S3Config()
 
     @model_validator(mode="before")
     @classmethod

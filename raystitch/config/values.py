@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
+from raystitch.access import without_credentials
 from raystitch.errors import did_you_mean
 
 Arm = Literal["real", "iri", "iri_front", "iri_end"]
@@ -65,7 +66,20 @@ class Part(BaseModel):
 
 
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
-FilePath = Annotated[str, Field(min_length=1)]
+
+
+def server_url(url: str) -> str:
+    """The URL of a server as it is.
+
+    Raises:
+        ValueError: it is no URL of a server, or holds credentials.
+    """
+    if not re.fullmatch(r"https?://[^\s/?#]+/?", without_credentials(url)):
+        raise ValueError("give the URL of a server, such as http://minio.lab:9000")
+    return url
+
+
+FilePath = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
 """A path or URL."""
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import fsspec
 import yaml
 
 from raystitch.errors import InputError
+from raystitch.remote import read_url
 
 
 def read_file(path: str) -> str:
@@ -17,8 +17,7 @@ def read_file(path: str) -> str:
         InputError: it cannot be read, for whatever reason its file system has.
     """
     try:
-        with fsspec.open(path, "r", encoding="utf-8") as stream:
-            return str(stream.read())
+        return read_url(path).decode("utf-8")
     except Exception as error:  # what a remote file system raises depends on its driver
         reason = str(error) or type(error).__name__
         raise InputError("config", path, f"cannot be read: {reason}") from error

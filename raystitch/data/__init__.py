@@ -14,7 +14,7 @@ from raystitch.data.imageset import ImageSet, Split, evenly_spaced, to_float
 from raystitch.data.importing import import_dataset
 from raystitch.data.load import check_images, count, fingerprint, image_size, load_images, num_classes
 from raystitch.data.prefetch import overlapped, to_device
-from raystitch.data.scratch import clean_scratch
+from raystitch.data.scratch import clean_scratch, scratch_folder
 from raystitch.data.stream import Batch, ImageStream, open_stream, stream_batches
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "num_classes",
     "open_stream",
     "overlapped",
+    "scratch_folder",
     "stream_batches",
     "to_device",
     "to_float",

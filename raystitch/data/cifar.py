@@ -20,6 +20,7 @@ from raystitch.data.decode import Picture
 from raystitch.data.imageset import Split
 from raystitch.data.unpickle import read_plain_pickle
 from raystitch.errors import InputError, MissingError
+from raystitch.remote import locate
 
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE
@@ -87,10 +88,9 @@ class CifarSource:
 
 def find_cifar(url: str, options: Mapping[str, Any]) -> tuple[Any, str, _Layout] | None:
     """File system, folder and layout of the batches at, or directly in, ``url``; ``None`` if there are none."""
+    fs, root = locate(url, options)
     if url.endswith((".tar.gz", ".tgz")):
-        fs, root = fsspec.filesystem("tar", fo=url, target_options=dict(options)), ""
-    else:
-        fs, root = fsspec.core.url_to_fs(url, **options)
+        fs, root = fsspec.filesystem("tar", fo=fs.open(root, "rb"), compression="gzip", skip_instance_cache=True), ""
     for layout in _LAYOUTS:
         for folder in (posixpath.join(root, layout.folder), root):
             first = layout.files["train"][0], layout.names

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +17,7 @@ from raystitch.data.decode import Picture
 from raystitch.data.imageset import Split
 from raystitch.data.source import Source, blocks_of_rows
 from raystitch.errors import InputError, did_you_mean
+from raystitch.remote import NO_OPTIONS, read_url
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ class _Finder:
 def _read_list(url: str, field: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     """Lines of a text file; blank ones and those that begin with # do not count."""
     try:
-        with fsspec.open(url, "r", encoding="utf-8", **(options if "://" in url else {})) as stream:
-            lines = [line.strip() for line in stream.read().splitlines()]
+        text = read_url(url, options if "://" in url else NO_OPTIONS).decode("utf-8")
+        lines = [line.strip() for line in text.splitlines()]
     except Exception as error:  # what a remote file raises depends on its file system
         reason = str(error) or type(error).__name__
         problem = f"cannot be read ({reason}); give a list of classes or a text file with one per line"

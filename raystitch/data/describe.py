@@ -10,7 +10,8 @@ import numpy as np
 
 from raystitch.config import DataConfig
 from raystitch.data.imageset import Split
-from raystitch.data.load import NO_OPTIONS, chosen_rows, first_side, open_source
+from raystitch.data.load import chosen_rows, first_side, open_source
+from raystitch.remote import NO_OPTIONS
 
 
 @dataclass(frozen=True)

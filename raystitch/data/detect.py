@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import fsspec
-
 from raystitch.config import DataConfig
 from raystitch.data.cifar import find_cifar
 from raystitch.data.files import named_files
 from raystitch.data.guard import reading_url
-from raystitch.data.load import NO_OPTIONS
 from raystitch.data.shards import INDEX_NAME
 from raystitch.errors import InputError
+from raystitch.remote import NO_OPTIONS, locate
 
 
 def detect(
@@ -44,12 +42,12 @@ def _kind(url: str, where: str, one_split: bool, options: Mapping[str, Any]) -> 
         if url.endswith(suffix):
             return kind
     try:
-        fs, root = fsspec.core.url_to_fs(url, **options)
+        fs, root = locate(url, options)
     except (ValueError, ImportError) as error:
         raise InputError(where, url, f"cannot be opened: {error}") from error
     if not fs.isdir(root):
         raise InputError(where, url, "no such folder")
-    if fs.isfile(f"{str(root).rstrip('/')}/{INDEX_NAME}"):
+    if fs.isfile(f"{root.rstrip('/')}/{INDEX_NAME}"):
         return "webdataset"
     for suffix, kind in ((".parquet", "parquet"), (".tar", "webdataset")):
         if named_files(fs, root, "train", suffix) or (one_split and fs.glob(f"{root}/*{suffix}")):

@@ -7,12 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import fsspec
-
 from raystitch.config import DataConfig
 from raystitch.data.guard import reading_url
 from raystitch.data.imageset import Split
 from raystitch.errors import InputError, MissingError
+from raystitch.remote import locate
 
 SPLIT_NAMES: Mapping[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "validation", "val")}
 """File prefixes and folder names of a split, the first found wins."""
@@ -104,7 +103,7 @@ def _locate(config: DataConfig, split: Split, where: str, options: Mapping[str, 
     own = config.train if split == "train" else config.test
     field, url = ("path", config.path or "") if own is None else (split, own)
     with reading_url(f"{where}.{field}", url):
-        fs, path = fsspec.core.url_to_fs(url, **options)
+        fs, path = locate(url, options)
         if field == "path" and not fs.isdir(path):
             if fs.isfile(path):
                 raise InputError(f"{where}.path", url, "is one file; name files by train and test")

@@ -12,7 +12,6 @@ from raystitch import tarball
 from raystitch.config import DataConfig
 from raystitch.data.guard import reading
 from raystitch.data.imageset import Split
-from raystitch.data.load import NO_OPTIONS
 from raystitch.data.shards import (
     INDEX_NAME,
     SHARD_BYTES,
@@ -24,6 +23,7 @@ from raystitch.data.shards import (
 )
 from raystitch.data.stream import ImageStream, open_stream
 from raystitch.errors import InputError
+from raystitch.remote import NO_OPTIONS
 from raystitch.store import Store
 
 _MIXING_BYTES = 128 << 20

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,8 @@ from raystitch.data.parquet import open_parquet
 from raystitch.data.source import Source
 from raystitch.data.webdataset import open_webdataset
 from raystitch.errors import InputError
+from raystitch.remote import NO_OPTIONS
 
-NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _READERS: Mapping[str, Callable[[DataConfig, str, Mapping[str, Any]], Source]] = {
     "parquet": open_parquet,
     "folder": open_folder,

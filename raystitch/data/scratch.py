@@ -20,6 +20,7 @@ from raystitch.errors import InputError
 
 _PLACE = "RAYSTITCH_SCRATCH"
 _SUFFIX = ".images"
+_OWN, _LOCK = "run-", "lock"
 
 Content = Callable[[], Iterator[memoryview]]
 """Gives the bytes of a file part by part, from the first whenever it is called."""
@@ -65,11 +66,36 @@ def release(descriptor: int, path: Path) -> None:
     os.close(descriptor)
 
 
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for the length of the block; if this process is killed in it, the next one to begin such a block removes it.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    with _writing(0):
+        clean_scratch()
+        path = Path(tempfile.mkdtemp(prefix=_OWN, dir=_own_folder(0)))
+        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        _try_lock(descriptor)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
 def clean_scratch() -> None:
     """Remove what processes that were killed left behind."""
     for path in _folder().glob(f"*{_SUFFIX}"):
         with suppress(OSError):  # another process may be at the same
             release(os.open(path, os.O_RDWR), path)
+    for lock in _folder().glob(f"{_OWN}*/{_LOCK}"):
+        with suppress(OSError):
+            descriptor = os.open(lock, os.O_RDWR)
+            if _try_lock(descriptor):
+                shutil.rmtree(lock.parent, ignore_errors=True)
+            os.close(descriptor)
 
 
 def _folder() -> Path:

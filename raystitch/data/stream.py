@@ -22,9 +22,10 @@ from raystitch.config import DataConfig
 from raystitch.data.decode import decode_pictures
 from raystitch.data.guard import reading
 from raystitch.data.imageset import Split
-from raystitch.data.load import NO_OPTIONS, chosen_rows, first_side, open_source
+from raystitch.data.load import chosen_rows, first_side, open_source
 from raystitch.data.source import Source, blocks_of_rows
 from raystitch.errors import InputError
+from raystitch.remote import NO_OPTIONS
 
 WINDOW_BYTES = 64 << 20
 _AHEAD = 1  # windows read, or being read, while one is in use

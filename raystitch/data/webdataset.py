@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +25,7 @@ from raystitch.data.imageset import Split
 from raystitch.data.shards import INDEX_NAME, ShardIndex, SplitEntry, read_index
 from raystitch.data.tarscan import scan_shard
 from raystitch.errors import InputError
+from raystitch.remote import locate
 
 _FETCH_BYTES = 32 << 20  # fetched together: one round trip on an object store
 
@@ -116,10 +116,10 @@ def open_webdataset(config: DataConfig, where: str, options: Mapping[str, Any]) 
 
 def _open_folder(url: str, where: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     try:
-        fs, root = fsspec.core.url_to_fs(url, **options)
+        fs, root = locate(url, options)
     except (ValueError, ImportError) as error:
         raise InputError(f"{where}.path", url, f"cannot be opened: {error}") from error
-    return fs, str(root).rstrip("/")
+    return fs, root.rstrip("/")
 
 
 def _open_index(fs: Any, root: str) -> WebDatasetSource:

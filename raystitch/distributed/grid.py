@@ -6,7 +6,6 @@ being made. Trials are stateless: whatever is lost is simply still missing, and 
 
 from __future__ import annotations
 
-import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,9 @@ import torch
 from ray import tune
 from ray.tune.search import Searcher
 
+from raystitch.access import redact
 from raystitch.config import Resources
+from raystitch.data import scratch_folder
 from raystitch.distributed.cluster import threads
 from raystitch.distributed.pool import RETRIES, describe
 from raystitch.distributed.watch import Watch
@@ -47,7 +48,7 @@ class FitTrial(tune.Trainable):
         try:
             self._bench.fit(self._groups[self._group])
         except Exception as error:
-            return {"done": True, "error": describe(error), "trace": traceback.format_exc()}
+            return {"done": True, "error": redact(describe(error)), "trace": redact(traceback.format_exc())}
         return {"done": True, "error": "", "trace": ""}
 
 
@@ -116,7 +117,7 @@ def run_fits(job: Job, schedule: Schedule, watch: Watch, need: Resources, concur
     if not schedule.groups:
         return
     trainable = tune.with_parameters(FitTrial, job=job, groups=schedule.groups, thread_count=threads(need))
-    with tempfile.TemporaryDirectory(prefix="raystitch-") as scratch:
+    with scratch_folder() as scratch:
         tune.Tuner(
             tune.with_resources(trainable, {"cpu": need.cpus, "gpu": need.gpus}),
             tune_config=tune.TuneConfig(
@@ -129,7 +130,7 @@ def run_fits(job: Job, schedule: Schedule, watch: Watch, need: Resources, concur
             ),
             run_config=tune.RunConfig(
                 name="fits",
-                storage_path=scratch,
+                storage_path=str(scratch),
                 verbose=0,
                 callbacks=[Outcomes(schedule.groups, watch)],
                 failure_config=tune.FailureConfig(max_failures=RETRIES),

@@ -15,6 +15,7 @@ from typing import Any
 import ray
 import torch
 
+from raystitch.access import redact
 from raystitch.config import Resources
 from raystitch.distributed.cluster import threads
 from raystitch.distributed.watch import Watch
@@ -38,7 +39,7 @@ class Worker:
         try:
             _do(self._bench, task)
         except Exception as error:
-            return describe(error), traceback.format_exc()
+            return redact(describe(error)), redact(traceback.format_exc())
         return "", ""
 
 

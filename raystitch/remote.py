@@ -1,0 +1,44 @@
+"""Where a path or URL of the user leads: the one place that opens file systems, for data, weights, configs and results.
+
+Credentials and endpoints are not part of a URL; :mod:`raystitch.access` says where they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import fsspec
+
+from raystitch.access import complete_environment
+
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+_S3 = ("s3://", "s3a://")
+
+
+def locate(url: str, options: Mapping[str, Any] = NO_OPTIONS) -> tuple[Any, str]:
+    """File system of a path or URL, and the path as that file system writes it.
+
+    Args:
+        url: a local path or an fsspec URL.
+        options: keyword arguments for the file system, where the environment is not enough.
+
+    Raises:
+        ValueError: an unknown scheme.
+        ImportError: the scheme needs a package that is not installed.
+    """
+    if not url.startswith(_S3):
+        fs, path = fsspec.core.url_to_fs(url, **options)
+        return fs, str(path)
+    from raystitch.s3 import PatientS3FileSystem
+
+    complete_environment()
+    fs = PatientS3FileSystem(**{"use_listings_cache": False, **options})
+    return fs, str(fs._strip_protocol(url))
+
+
+def read_url(url: str, options: Mapping[str, Any] = NO_OPTIONS) -> bytes:
+    """The content of one file."""
+    fs, path = locate(url, options)
+    return bytes(fs.cat_file(path))
