@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from raystitch.config import IriConfig
-from raystitch.iris import Inversion, invert, sample_seed
+from raystitch.iris import Inversion, Inverter, sample_seed
 from raystitch.iris.passes import Prefix
 from raystitch.nets import CutNet, SoftPrefix, fold_batchnorm
 
@@ -18,8 +20,14 @@ def prefix_of(net: CutNet, point: int) -> SoftPrefix:
 
 def run(prefix: Prefix, images: Tensor, search: IriConfig, steps: int) -> Inversion:
     """Invert with a budget of ``steps``. It costs ``steps`` + 1 pairs of forward and backward passes, or a little more."""
+    return repeatable(prefix, images, search.model_copy(update={"compile": False}), steps)()
+
+
+def repeatable(prefix: Prefix, images: Tensor, search: IriConfig, steps: int) -> Callable[[], Inversion]:
+    """The same as something to call again and again: what ``search.compile`` asks for is compiled in the first call."""
     seeds = [sample_seed(search.seed, row) for row in range(len(images))]
-    return invert(prefix, images, seeds, search.model_copy(update={"steps": steps}))
+    inverter = Inverter(prefix, search.model_copy(update={"steps": steps}))
+    return lambda: inverter(images, seeds)
 
 
 def floor(prefix: Prefix, images: Tensor, search: IriConfig, pairs: int) -> None:

@@ -22,6 +22,7 @@ Step = int | Tensor
 """The steps taken so far: one number for all images, or one for each, int64 (B, 1, 1, 1)."""
 
 BETA1, BETA2, EPSILON = 0.9, 0.99, 1e-8
+LONGEST_BETA1 = 0.985
 SMALLEST_RESIDUAL = 1e-12  # keeps log r finite; far below what float32 can resolve
 
 
@@ -57,12 +58,12 @@ def _subtract(x: Tensor, move: Tensor, alpha: float | ChannelSteps) -> Tensor:
 
 def _adam_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
     """Adam (Kingma & Ba 2015, algorithm 1) with β = (0.9, 0.99), a cosine step from ``lr`` to 0, and the box [0, 1]."""
-    return _move(x, *_moments(grad, state, step, config, BETA1)), state
+    return _move(x, *_moments(grad, state, step, config, (BETA1, BETA2))), state
 
 
 def _shallow_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
-    """Adam whose memory is at most an eighth of the run."""
-    return _move(x, *_moments(grad, state, step, config, _short(config.steps))), state
+    """Adam whose memory is a share of the run."""
+    return _move(x, *_moments(grad, state, step, config, _memory(config.steps))), state
 
 
 def _spectral_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
@@ -72,7 +73,7 @@ def _spectral_step(x: Tensor, grad: Tensor, state: State, step: Step, config: Ir
     take no part in it (Bertsekas 1982, two-metric projection).
     """
     free = torch.where(grad > 0, x > 0, x < 1)
-    mean, spread, rate = _moments(to_cosine(grad * free), state, step, config, _short(config.steps))
+    mean, spread, rate = _moments(to_cosine(grad * free), state, step, config, _memory(config.steps))
     return from_cosine((mean / spread).mul_(rate)).mul_(free).add_(x).clamp_(0, 1), state
 
 
@@ -82,21 +83,22 @@ def _move(x: Tensor, mean: Tensor, spread: Tensor, rate: float | Tensor) -> Tens
     return torch.addcdiv(x, mean, spread, value=rate).clamp_(0, 1)
 
 
-def _short(steps: int) -> float:
-    return min(BETA1, max(0.0, 1 - 8 / steps))
+def _memory(steps: int) -> tuple[float, float]:
+    """β of a run: the first moment remembers an eighth of it, up to 67 steps; the second a third, and at least 100."""
+    return min(LONGEST_BETA1, max(0.0, 1 - 8 / steps)), max(BETA2, 1 - 3 / steps)
 
 
 def _moments(
-    grad: Tensor, state: State, step: Step, config: IriConfig, beta1: float
+    grad: Tensor, state: State, step: Step, config: IriConfig, beta: tuple[float, float]
 ) -> tuple[Tensor, Tensor, float | Tensor]:
     """Update Adam's moments in place; returns mean, spread and rate, of which a step adds rate · mean / spread."""
-    mean, square = state
+    (mean, square), (beta1, beta2) = state, beta
     mean.lerp_(grad, 1 - beta1)
-    square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
+    square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
     first = cast(float, config.step_size)  # a config with steps per channel has another optimiser
     angle = _up_to(step, config.steps - 1) * (math.pi / config.steps)  # past its last step an image does not move
     cosine = angle.cos() if isinstance(angle, Tensor) else math.cos(angle)
-    unbias = (1 - BETA2 ** (step + 1)) ** 0.5
+    unbias = (1 - beta2 ** (step + 1)) ** 0.5
     rate = -first * 0.5 * (1 + cosine) * unbias / (1 - beta1 ** (step + 1))
     return mean, square.sqrt().add_(EPSILON * unbias), rate
 
