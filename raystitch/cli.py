@@ -63,6 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     _of_storage(add, "status", "what is done, missing and failed", commands.status)
     results = _of_storage(add, "results", "print the results table, or export all of it", commands.results)
     results.add_argument("--output", metavar="FILE", help="write every column as .csv, .json or .parquet")
+    text = "merge the rows of all studies into one file, which makes a table of thousands of fits fast to load"
+    merge = add("compact", help=text, description=text)
+    merge.add_argument("--storage", metavar="URI", default="./runs", help="where results are (default: ./runs)")
+    _endpoint(merge)
+    merge.set_defaults(run=commands.compact)
     _of_storage(add, "report", "write the report of a study again", commands.report)
     points = add("points", help="stitch points of a net: number, kind, module and shape")
     points.add_argument("model", metavar="MODEL", help="timm name, cifar_resnet20 … 56, resnet_mini, module:function")

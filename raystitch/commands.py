@@ -20,7 +20,7 @@ from raystitch.config import NORMALISATIONS, DataConfig, StudyConfig, load_confi
 from raystitch.config.problems import first_problem
 from raystitch.errors import InputError
 from raystitch.plan import expand
-from raystitch.results import load_table, read_study, sweep_names
+from raystitch.results import load_table, merge_rows, read_study, sweep_names
 from raystitch.store import Store
 
 LARGEST_SIDE = 4096
@@ -116,6 +116,15 @@ def results(arguments: Namespace) -> int:
         return 0
     _export(table, Path(arguments.output))
     _say(f"{len(table)} rows written to {arguments.output}")
+    return 0
+
+
+def compact(arguments: Namespace) -> int:
+    """Merge the rows of all studies of a storage into one file."""
+    store = Store(arguments.storage)
+    _sweeps(store, None)
+    merged = merge_rows(store)
+    _say("no results yet" if merged is None else f"{merged.units} units in {merged.name}, {merged.added} of them new")
     return 0
 
 

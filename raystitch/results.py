@@ -44,6 +44,7 @@ from raystitch.config import StudyConfig
 from raystitch.errors import InputError, did_you_mean
 from raystitch.plan import Plan
 from raystitch.store import Store
+from raystitch.tables import Merged, compact, read_rows, read_tables
 from raystitch.units import FitUnit, IriUnit, Unit
 
 METRICS = (
@@ -245,12 +246,16 @@ def load_table(store: Store, sweep: str | None = None, on_damage: Callable[[str]
         read_study(store, sweep)
     sweeps = [sweep] if sweep is not None else sweep_names(store)
     wanted_rows = [f"sweeps/{name}/rows.parquet" for name in sweeps]
-    names = _read_tables(store, _there(store, wanted_rows, damaged), NAMES, damaged)
-    wanted = set(names["unit"])
-    done = sorted(n for n in store.names("fits") if n.removesuffix(".parquet") in wanted)
-    measured = _read_tables(store, [f"fits/{name}" for name in done], MEASURED, damaged)
-    table = names.merge(measured, on="unit", how="inner").sort_values(SORT_BY, kind="stable", ignore_index=True)
-    return table[_column_order()]
+    found = read_tables(store, _there(store, wanted_rows, damaged), NAMES, damaged)
+    names: pd.DataFrame = pa.concat_tables([NAMES.empty_table(), *found]).to_pandas()
+    measured: pd.DataFrame = read_rows(store, set(names["unit"]), MEASURED, damaged).to_pandas()
+    table: pd.DataFrame = names.merge(measured, on="unit", how="inner")
+    return table.sort_values(SORT_BY, kind="stable", ignore_index=True)[_column_order()]
+
+
+def merge_rows(store: Store) -> Merged | None:
+    """Merge the rows of all studies into one file, which makes reading fast; see :func:`raystitch.tables.compact`."""
+    return compact(store, MEASURED, warn_of_damage)
 
 
 def _column_order() -> list[str]:
@@ -269,26 +274,6 @@ def _there(store: Store, names: list[str], damaged: Callable[[str], None]) -> li
     return there
 
 
-def _read_tables(store: Store, names: list[str], schema: pa.Schema, damaged: Callable[[str], None]) -> pd.DataFrame:
-    tables = [schema.empty_table()]
-    for name, content in zip(names, store.read_many(names), strict=True):
-        try:
-            tables.append(_fit_schema(pq.read_table(io.BytesIO(content)), schema))
-        except (pa.ArrowException, OSError):  # no Parquet file, or columns of other types
-            damaged(name)
-    whole: pd.DataFrame = pa.concat_tables(tables).to_pandas()
-    return whole
-
-
 def warn_of_damage(name: str) -> None:
     """Warn the caller of a file that could not be read and is left out."""
     warnings.warn(f"{name} is damaged or missing, and left out; run the sweep again to have it made", stacklevel=4)
-
-
-def _fit_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Files of older versions may lack columns: they become null."""
-    columns = [
-        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)

@@ -22,10 +22,13 @@ from raystitch.execute import Job
 from raystitch.plan import Plan, expand
 from raystitch.progress import Board
 from raystitch.reporting import publish_report
-from raystitch.results import publish_study, read_study, study_record, sweep_names
+from raystitch.results import merge_rows, publish_study, read_study, study_record, sweep_names
 from raystitch.schedule import Done, Schedule, find_done, find_missing
 from raystitch.store import Store
 from raystitch.units import ShardUnit, Unit
+
+MANY_UNITS = 1000
+"""Units in a storage from which a sweep merges their rows in the end, so that tables load fast."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     _note_other_definition(store, study)
     publish_study(store, study, plan, {"created": _now(), **provenance()})
     _compute_missing(Job(study, store, provenance(), Access.of_this_process()), plan, find_done(plan, store))
+    if len(store.names("fits")) >= MANY_UNITS:
+        merge_rows(store)
     report = publish_report(store, study.name, on_damage=store.quarantine)
     left = find_missing(plan, find_done(plan, store))
     return SweepResult(store.url, study.name, report, len(left))

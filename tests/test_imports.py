@@ -13,7 +13,7 @@ LEVELS = [
     {"s3"},
     {"remote"},
     {"config", "store", "progress", "tarball"},
-    {"units"},
+    {"units", "tables"},
     {"plan"},
     {"results", "analysis", "predictions"},
     {"schedule"},

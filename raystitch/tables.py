@@ -1,0 +1,124 @@
+"""Parquet files of rows in a store: many small ones, one per unit, and the large one into which :func:`compact` merges them.
+
+The merged file is a copy that saves readers thousands of requests; the small ones stay, and they alone say what is done. So
+merging may happen at any time, also while sweeps write and while another merges: whoever reads takes from the merged file
+what it holds, and the rest from the small ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from raystitch.store import Store
+
+FOLDER, MANIFEST = "compact", "compact/manifest.json"
+_TRIES = 3
+
+Damaged = Callable[[str], None]
+"""Is given the name of each file that could not be read."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What :func:`compact` did: units in the merged file, how many of them are new in it, and its name in the store."""
+
+    units: int
+    added: int
+    name: str
+
+
+def read_rows(store: Store, units: Collection[str], schema: pa.Schema, damaged: Damaged) -> pa.Table:
+    """Rows of those of the units that are done, in no certain order.
+
+    Args:
+        store: where ``fits/<unit>.parquet`` lie.
+        units: ids.
+        schema: of the rows; columns that older files lack are null.
+        damaged: called for each unreadable file.
+    """
+    done = {name.removesuffix(".parquet") for name in store.names("fits")} & set(units)
+    merged = read_merged(store, schema, damaged)
+    merged = merged.filter(pc.is_in(merged["unit"], pa.array(sorted(done), pa.string())))
+    rest = sorted(done.difference(merged["unit"].to_pylist()))
+    return pa.concat_tables([merged, *read_tables(store, [f"fits/{unit}.parquet" for unit in rest], schema, damaged)])
+
+
+def compact(store: Store, schema: pa.Schema, damaged: Damaged) -> Merged | None:
+    """Merge the rows of all units into one file. Returns ``None`` where nothing is done yet.
+
+    Files of earlier merges are deleted, but for the one before this, which somebody may be reading.
+    """
+    before = read_merged(store, schema, damaged)
+    known = set(before["unit"].to_pylist())
+    new = sorted(name for name in store.names("fits") if name.removesuffix(".parquet") not in known)
+    tables = read_tables(store, [f"fits/{name}" for name in new], schema, damaged)
+    table = pa.concat_tables([before, *tables]).combine_chunks()
+    units = len(set(table["unit"].to_pylist()))
+    if not units:
+        return None
+    content = _encode(table)
+    name = f"{hashlib.sha256(content).hexdigest()[:20]}.parquet"
+    last = _manifest(store)
+    if name != last:
+        store.publish(f"{FOLDER}/{name}", content)
+        store.replace(MANIFEST, json.dumps({"file": name, "units": units}).encode())
+        for old in store.names(FOLDER) - {name, last, MANIFEST.rsplit("/", 1)[-1]}:
+            store.remove(f"{FOLDER}/{old}")
+    return Merged(units, units - len(known), f"{FOLDER}/{name}")
+
+
+def read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
+    """All rows of the merged file; none where there is no such file."""
+    for _ in range(_TRIES):  # a file that goes while it is about to be read has a successor
+        name = _manifest(store)
+        if name is None:
+            break
+        try:
+            found = read_tables(store, [f"{FOLDER}/{name}"], schema, damaged)
+        except FileNotFoundError:
+            continue
+        return pa.concat_tables([schema.empty_table(), *found])
+    return schema.empty_table()
+
+
+def read_tables(store: Store, names: Sequence[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
+    """Files as tables of exactly the schema, without those that are damaged."""
+    tables = []
+    for name, content in zip(names, store.read_many(list(names)), strict=True):
+        try:
+            tables.append(_fit_schema(pq.read_table(io.BytesIO(content)), schema))
+        except (pa.ArrowException, OSError):  # no Parquet file, or columns of other types
+            damaged(name)
+    return tables
+
+
+def _manifest(store: Store) -> str | None:
+    """Name of the merged file inside its folder; ``None`` without any, or where the manifest is damaged."""
+    try:
+        name = json.loads(store.read(MANIFEST))["file"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return name if isinstance(name, str) and "/" not in name else None
+
+
+def _encode(table: pa.Table) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(table, stream, compression="zstd", row_group_size=1 << 20)
+    return stream.getvalue()
+
+
+def _fit_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Files of older versions may lack columns: they become null."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
