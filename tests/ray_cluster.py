@@ -5,6 +5,7 @@ Everything that is started inside ends with the namespace, so a test can kill at
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,10 +16,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID
 
-ADDRESS = "127.0.0.1:6399"
+ADDRESS = "127.0.0.1:6379"
 QUICK = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_health_check_period_ms": "1000",
@@ -69,29 +72,42 @@ def namespace() -> Iterator[Namespace]:
 
 
 class Cluster:
-    """A head without resources, and worker nodes that come and go."""
+    """A head without resources, and worker nodes that come and go.
 
-    def __init__(self, place: Namespace, folder: Path) -> None:
+    Args:
+        place: where it runs.
+        folder: a short path for Ray's files.
+        worker: what nodes an autoscaler may add, if there is to be one.
+    """
+
+    def __init__(self, place: Namespace, folder: Path, worker: Mapping[str, Any] | None = None) -> None:
         self._place, self._folder = place, folder
         self._nodes: list[subprocess.Popen[bytes]] = []
-        self._start("--head", "--port=6399", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}/t")
+        options, environment = ([], {}) if worker is None else _autoscaler(worker, folder)
+        head = ["--head", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}/t", *options]
+        self._start(head, environment)
         wait_for(lambda: _accepts(place, folder))
 
-    def _start(self, *options: str) -> subprocess.Popen[bytes]:
+    def _start(self, options: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         limits = ["--object-store-memory=100000000", "--disable-usage-stats"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *limits, *options]
-        return self._place.start(command, {}, self._folder, self._folder / "ray.log")
+        return self._place.start(command, environment, self._folder, self._folder / "ray.log")
 
     def have_nodes(self, count: int) -> None:
         """Add nodes of one core until there are ``count`` of them."""
         while len(self._nodes) < count:
-            self._nodes.append(self._start(f"--address={ADDRESS}", "--num-cpus=1"))
+            self._nodes.append(self._start([f"--address={ADDRESS}", "--num-cpus=1"], {}))
 
-    def kill_node(self) -> None:
-        """SIGKILL one node: all of its processes."""
-        node = self._nodes.pop()
+    def kill_node_of(self, worker: int) -> None:
+        """SIGKILL all processes of the node that a worker process belongs to."""
+        node = next(node for node in self._nodes if worker in descendants(node.pid))
+        self._nodes.remove(node)
         kill_tree(node.pid)
         node.wait()
+
+    def watch_nodes(self, log: Path) -> subprocess.Popen[bytes]:
+        """A process that writes how many worker nodes there are, one line for each change."""
+        return self._place.start([sys.executable, "-c", _WATCH], {}, self._folder, log)
 
     def sweep(self, config: Path, storage: Path) -> Sweep:
         """Run a sweep on the cluster."""
@@ -116,9 +132,12 @@ class Sweep:
         """All that it has printed."""
         return self._log.read_text()
 
-    def end(self, seconds: float = 300) -> int:
+    def end(self) -> int:
         """Wait for the exit code."""
-        return self._process.wait(seconds)
+        try:
+            return self._process.wait(400)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the sweep does not end: {self.shown}") from None
 
     def kill(self) -> None:
         """SIGKILL the driver."""
@@ -154,11 +173,11 @@ def kill_tree(pid: int) -> None:
 
 def titled(place: Namespace, title: str) -> list[int]:
     """Processes of a namespace whose title begins so: Ray names its workers by the method that they are running."""
-    inside = os.readlink(f"/proc/{place.first}/ns/pid")
+    inside = Path(f"/proc/{place.first}/ns/pid").readlink()
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if os.readlink(process / "ns" / "pid") == inside and (process / "cmdline").read_text().startswith(title):
+            if (process / "ns" / "pid").readlink() == inside and (process / "cmdline").read_text().startswith(title):
                 found.append(int(process.name))
         except (OSError, UnicodeDecodeError):  # it is gone, or is none of ours
             continue
@@ -173,7 +192,63 @@ def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
         time.sleep(0.01)
 
 
+_HEAD = "ray.head.default"  # the name that the fake provider gives its head
+_WATCH = f"""
+import ray, time
+ray.init("{ADDRESS}", log_to_driver=False, logging_level="ERROR")
+last = None
+while True:
+    count = sum(node["Alive"] and "GPU" in node["Resources"] for node in ray.nodes())
+    if count != last:
+        print("nodes:", count, flush=True)
+    last = count
+    time.sleep(0.1)
+"""
+
+
+def _autoscaler(worker: Mapping[str, Any], folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Options and environment of a head whose autoscaler (version 2) adds fake nodes: real Ray nodes on this machine."""
+    lists = ["initialization_commands", "cluster_synced_files", "rsync_exclude", "rsync_filter"]
+    lists += [f"{kind}setup_commands" for kind in ("", "head_", "worker_")]
+    lists += [f"{kind}_start_ray_commands" for kind in ("head", "worker")]
+    provider = {
+        "type": "external",
+        "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
+        "use_node_id_as_ip": True,
+        "disable_node_updaters": True,
+        "disable_launch_config_check": True,
+        "launch_multiple": True,
+        "head_node_id": FAKE_HEAD_NODE_ID,
+    }
+    nodes = {"worker": {"node_config": {}, "min_workers": 0, **worker}}
+    nodes[_HEAD] = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
+    config = {
+        "cluster_name": "local",
+        "max_workers": worker["max_workers"],
+        "auth": {},
+        "docker": {},
+        "provider": provider,
+        "head_node_type": _HEAD,
+        "available_node_types": nodes,
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": 0.1,
+        "file_mounts": {},
+        "file_mounts_sync_continuously": False,
+        **{name: [] for name in lists},
+    }
+    file = folder / "autoscaler.json"
+    file.write_text(json.dumps(config))
+    environment = {
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+        "RAY_FAKE_CLUSTER": "1",
+        "RAY_enable_autoscaler_v2": "1",
+        "RAY_CLOUD_INSTANCE_ID": FAKE_HEAD_NODE_ID,
+        "RAY_OVERRIDE_NODE_ID_FOR_TESTING": FAKE_HEAD_NODE_ID,
+    }
+    return [f"--autoscaling-config={file}"], environment
+
+
 def _accepts(place: Namespace, folder: Path) -> bool:
-    script = "import socket; socket.create_connection(('127.0.0.1', 6399), 1)"
+    script = "import socket; socket.create_connection(('127.0.0.1', 6379), 1)"
     tried = place.start([sys.executable, "-c", script], {}, folder, folder / "tried.log")
     return tried.wait() == 0

@@ -114,15 +114,20 @@ def test_killed_workers_are_replaced(
 
 def kill_one(place: Namespace, title: str, run: Sweep) -> None:
     """SIGKILL a worker while it is at work."""
+    os.kill(at_work(place, title, run), signal.SIGKILL)
+
+
+def at_work(place: Namespace, title: str, run: Sweep) -> int:
+    """A worker that runs the method of this title just now."""
     found: list[int] = []
 
-    def at_work() -> bool:
+    def look() -> bool:
         found[:] = titled(place, title)
         return bool(found) or run.is_over
 
-    wait_for(at_work)
+    wait_for(look)
     assert found, run.shown
-    os.kill(found[0], signal.SIGKILL)
+    return found[0]
 
 
 def test_a_lost_node(
@@ -131,10 +136,11 @@ def test_a_lost_node(
     cluster.have_nodes(2)
     run = cluster.sweep(config, storage)
     wait_for(lambda: shards(storage) or run.is_over)
-    cluster.kill_node()
+    cluster.kill_node_of(at_work(place, "ray::Worker.run", run))
     assert len(shards(storage)) < SHARDS, "the node went in the midst of the inversions"
     cluster.have_nodes(2)
     assert run.end() == 0, run.shown
+    assert "its node was lost" in run.shown
     check(storage, undisturbed)
 
 
@@ -159,3 +165,32 @@ def test_two_sweeps_of_a_study_at_once(
     both = [cluster.sweep(config, storage) for _ in range(2)]
     assert [run.end() for run in both] == [0, 0], [run.shown for run in both]
     check(storage, undisturbed)
+
+
+def test_an_autoscaler_adds_nodes_for_a_study_and_takes_them_away(
+    tmp_path: Path, storage: Path, undisturbed: pd.DataFrame
+) -> None:
+    resources = {
+        "iri": {"num_cpus": 0.5, "num_gpus": 1},
+        "fit": {"num_cpus": 0.5, "num_gpus": 0.5, "custom": {"slot": 1}},
+    }
+    config, log, folder = tmp_path / "study.yaml", tmp_path / "nodes.log", Path(tempfile.mkdtemp(prefix="raystitch-"))
+    config.write_text(yaml.safe_dump({**STUDY, "resources": resources}))
+    worker = {"resources": {"CPU": 1, "GPU": 1, "slot": 2, "object_store_memory": 100_000_000}, "max_workers": 3}
+    with namespace() as place:
+        cluster = Cluster(place, folder, worker)
+        cluster.watch_nodes(log)
+        wait_for(lambda: counts(log))
+        run = cluster.sweep(config, storage)
+        assert run.end() == 0, run.shown
+        wait_for(lambda: counts(log)[-1] == 0)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert "resources.iri.gpus = 1.0: no node has that yet (now: 0 GPUs); waiting for one" in run.shown
+    assert counts(log)[0] == 0
+    assert max(counts(log)) >= 2, "both models are made at once, each on a GPU of its own"
+    check(storage, undisturbed)
+
+
+def counts(log: Path) -> list[int]:
+    """How many worker nodes there were, one number for each change."""
+    return [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("nodes:")]

@@ -17,6 +17,8 @@ from raystitch.config import Resources, ResourcesConfig
 from raystitch.errors import InputError
 
 _OBJECT_STORE_BYTES = 256 << 20
+Lack = tuple[str, float | str, str]
+"""A field of :class:`~raystitch.config.Resources`, its value, and what the best node has."""
 
 
 def is_cluster() -> bool:
@@ -28,6 +30,7 @@ def is_cluster() -> bool:
 def connected() -> Iterator[None]:
     """Use the cluster at ``RAY_ADDRESS`` (set inside every Ray job), else start a Ray of our own and stop it at the end."""
     logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what becomes of trials is told here
     if is_cluster():
         address = os.environ["RAY_ADDRESS"]
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
@@ -39,12 +42,22 @@ def connected() -> Iterator[None]:
             logging_level="ERROR",
             object_store_memory=_OBJECT_STORE_BYTES,
         )
+    _keep_messages_of_nodes_quiet()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)  # as Ctrl-C; Ray would print a stack trace
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _keep_messages_of_nodes_quiet() -> None:
+    """Ray prints dozens of lines for each node that is lost or not there yet; the sweep says both in one."""
+    try:
+        from ray._private.ray_logging import global_worker_stdstream_dispatcher
+    except ImportError:  # another version of Ray has it elsewhere: there are only more lines
+        return
+    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
 
 
 def _interrupt(signum: int, frame: object) -> None:
@@ -65,7 +78,7 @@ def check_resources(resources: ResourcesConfig) -> None:
             raise InputError(f"resources.{kind}.{field}", wanted, f"this machine has {largest}")
 
 
-def what_lacks(need: Resources) -> tuple[str, float | str, str] | None:
+def what_lacks(need: Resources) -> Lack | None:
     """What no node has enough of for one worker: the field, what it asks for, and what the best node has.
 
     None if some node is large enough, were it free.
@@ -77,7 +90,7 @@ def what_lacks(need: Resources) -> tuple[str, float | str, str] | None:
     def largest(name: str) -> float:
         return float(max((node.get(name, 0) for node in nodes), default=0))
 
-    for field, name, wanted in (("cpus", "CPU", need.cpus), ("gpus", "GPU", need.gpus)):
+    for field, name, wanted in (("gpus", "GPU", need.gpus), ("cpus", "CPU", need.cpus)):
         if wanted > largest(name):
             return field, wanted, f"{largest(name):g} {name}s"
     for name, wanted in need.custom.items():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raystitch.config import Resources
-from raystitch.distributed.cluster import what_lacks
+from raystitch.distributed.cluster import Lack, what_lacks
 
 FIRST = 4
 """How many workers a kind asks for beyond those it has; once it has more, as many again as it has."""
@@ -62,6 +62,7 @@ class Room:
         note: shows one line to the user.
         on_change: is given the number of workers that run.
         clock: seconds, monotonic; for tests.
+        lacks: what no node of the cluster has enough of for one worker.
     """
 
     def __init__(
@@ -70,8 +71,10 @@ class Room:
         note: Callable[[str], None],
         on_change: Callable[[int], None] = lambda count: None,
         clock: Callable[[], float] = time.monotonic,
+        lacks: Callable[[Resources], Lack | None] = what_lacks,
     ) -> None:
         self._sides, self._note, self._on_change, self._clock = list(sides), note, on_change, clock
+        self._lacks = lacks
         self._lock = threading.RLock()
 
     def update(self, side: Side, running: int, pending: int, ready: bool) -> None:
@@ -130,7 +133,7 @@ class Room:
         now = self._clock()
         if side.running or not side.pending or now < side.look_at:
             return
-        lack = what_lacks(side.need)
+        lack = self._lacks(side.need)
         side.look_at = now + (LOOK_S if lack is None else side.silence)
         if lack is not None:
             field, wanted, largest = lack
