@@ -65,7 +65,7 @@ def test_weights_with_nan_fail_alone_and_mended_ones_are_made(tmp_path: Path) ->
         assert shown.returncode == 1
         assert "failed: model net/1 (" in shown.stdout
         assert why in shown.stdout
-        assert shown.stdout.count("not started: model net/1 failed") == 4, "its IRI set, two fits and its own end"
+        assert shown.stdout.count("not started: model net/1 failed") == 5, "its IRI set, two fits, two ends"
         (tmp_path / "net1.safetensors").write_bytes(whole)
         again = Sweep(place, config, storage, {})
         assert again.end() == 0, again.shown
