@@ -12,7 +12,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import cast
 
@@ -45,7 +45,8 @@ def inspect(
             every net; without, nets that have no weights yet are known by their shapes alone, which takes milliseconds.
         assume_missing: take what the config expects of datasets whose files are not there, and made-up digests of such
             checkpoints: enough to count units and cost, not to run them.
-        poison: let checkpoints pass that hold NaN or infinite values: their models will fail alone, and the rest can run.
+        poison: let checkpoints pass that hold NaN or infinite values: their models will fail alone, and the rest can run,
+            unless there is no other model.
 
     Raises:
         InputError: anything named by the config is missing, unreadable or does not fit the rest.
@@ -55,12 +56,16 @@ def inspect(
             for split in ("train", "test"):
                 data.check_images(dataset, split, f"data.{name}")
     look = look_or_assume if assume_missing else look_at_data
-    weights = _digest_or_assume if assume_missing else _digest_though_poisoned if poison else load_checkpoint
+    poisoned: list[NotFiniteError] = []
+    forgiving = partial(_digest_though_poisoned, poisoned)
+    weights = _digest_or_assume if assume_missing else forgiving if poison else load_checkpoint
     datasets = {name: look(dataset, f"data.{name}") for name, dataset in config.data.items()}
     models = {
         name: _look_at_model(config, name, datasets[model.data], weights, run=look_at_images)
         for name, model in config.models.items()
     }
+    if poisoned and len(poisoned) == sum(len(model.seeds) for model in config.models.values()):
+        raise poisoned[0]
     catalogue = Catalogue(datasets, models)
     for name in config.settings:
         _check_setting(config, catalogue, name)
@@ -103,11 +108,14 @@ def _read_checkpoint(url: str, where: str) -> bytes:
         raise InputError(f"{where}.checkpoint", url, f"cannot be read: {error}") from error
 
 
-def _digest_though_poisoned(net: NormalisedNet, config: ModelConfig, seed: int, where: str) -> str:
-    """As :func:`load_checkpoint`; NaN or infinite values are no error, and the net then keeps the weights it has."""
+def _digest_though_poisoned(
+    poisoned: list[NotFiniteError], net: NormalisedNet, config: ModelConfig, seed: int, where: str
+) -> str:
+    """As :func:`load_checkpoint`; NaN or infinite values are only added to a list, and the net keeps the weights it has."""
     try:
         return load_checkpoint(net, config, seed, where)
-    except NotFiniteError:
+    except NotFiniteError as error:
+        poisoned.append(error)
         return hashlib.sha256(_read_checkpoint(_checkpoint_url(config, seed), where)).hexdigest()
 
 
