@@ -19,11 +19,13 @@ from raystitch.catalogue import inspect
 from raystitch.config import Resources, parse_config
 from raystitch.distributed.cluster import connected
 from raystitch.distributed.pool import Pool
+from raystitch.distributed.room import Room, Side
+from raystitch.distributed.team import Team
 from raystitch.distributed.watch import Watch
 from raystitch.execute import Bench, Job
 from raystitch.plan import Plan, expand
 from raystitch.progress import Board
-from raystitch.schedule import Done, Failure, Schedule, Task
+from raystitch.schedule import ALL, Done, Failure, Kinds, Schedule, Task
 from raystitch.store import Store
 from raystitch.sweep import provenance
 from raystitch.units import FitUnit
@@ -63,6 +65,7 @@ class Gate(Schedule):
         self._handed = self._made = 0
         self._begun = self.seconds = 0.0
         self.error = ""
+        self.team: Team | None = None
         self.over = threading.Event()
 
     @property
@@ -70,14 +73,15 @@ class Gate(Schedule):
         """Whether shards are left to hand out."""
         return self._handed < self._total and not self.over.is_set()
 
-    def next_task(self) -> Task | None:
-        """A shard; None while actors still warm up, and at the end."""
-        if not self.tasks_left or self._made < self._actors <= self._handed:
+    def next_task(self, kinds: Kinds = ALL) -> Task | None:
+        """A shard; None while actors still start or warm up, and at the end."""
+        starting = self.team is None or self.team.running < self._actors
+        if starting or not self.tasks_left or self._made < self._actors <= self._handed:
             return None
         if self._handed == self._actors:
             self._begun = time.perf_counter()
         self._handed += 1
-        return super().next_task()
+        return super().next_task(kinds)
 
     def finished(self, unit: Task | FitUnit) -> None:
         """Count a shard; the set is never closed."""
@@ -142,7 +146,9 @@ def _rate(job: Job, plan: Plan, models: frozenset[str], actors: int, size: Size)
     shards = actors * size.shards
     gate = Gate(plan, models, actors, shards)
     board = Board({"IRI shard": actors + shards}, console=Console(quiet=True))
-    with Pool(job, gate, Watch(gate, board, job.store, {}), Resources(cpus=1), actors):
+    side = Side("resources.iri", Resources(cpus=1), actors)
+    gate.team = Team(job, side, ALL)
+    with Pool(gate, Watch(gate, board, job.store, {}), Room([side], board.note), [gate.team]):
         gate.over.wait()
     if gate.error:
         raise RuntimeError(f"an actor failed: {gate.error}")

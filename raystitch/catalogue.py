@@ -12,13 +12,13 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import cast
 
 from raystitch import attacks, data, nets
 from raystitch.config import ATTACKS, EXACT, ModelConfig, StitchConfig, StudyConfig, setting_pairs
-from raystitch.errors import InputError, MissingError
+from raystitch.errors import InputError, MissingError, NotFiniteError
 from raystitch.expected import assumed_digest, is_assumed, look_at_data, look_or_assume
 from raystitch.metrics.cka import LEAST_SAMPLES
 from raystitch.nets import NormalisedNet
@@ -33,7 +33,9 @@ _OF_A_NET = {"arch", "args", "normalise", "points"}
 """What of a model decides whether its net, with initial weights, can be cut."""
 
 
-def inspect(config: StudyConfig, look_at_images: bool = False, assume_missing: bool = False) -> Catalogue:
+def inspect(
+    config: StudyConfig, look_at_images: bool = False, assume_missing: bool = False, poison: bool = False
+) -> Catalogue:
     """Gather the facts of a study.
 
     Args:
@@ -42,6 +44,8 @@ def inspect(config: StudyConfig, look_at_images: bool = False, assume_missing: b
             every net; without, nets that have no weights yet are known by their shapes alone, which takes milliseconds.
         assume_missing: take what the config expects of datasets whose files are not there, and made-up digests of such
             checkpoints: enough to count units and cost, not to run them.
+        poison: let checkpoints pass that hold NaN or infinite values: their models will fail alone, and the rest can run,
+            unless there is no other model.
 
     Raises:
         InputError: anything named by the config is missing, unreadable or does not fit the rest.
@@ -51,12 +55,16 @@ def inspect(config: StudyConfig, look_at_images: bool = False, assume_missing: b
             for split in ("train", "test"):
                 data.check_images(dataset, split, f"data.{name}")
     look = look_or_assume if assume_missing else look_at_data
-    weights = _digest_or_assume if assume_missing else load_checkpoint
+    poisoned: list[NotFiniteError] = []
+    forgiving = partial(_digest_though_poisoned, poisoned)
+    weights = _digest_or_assume if assume_missing else forgiving if poison else load_checkpoint
     datasets = {name: look(dataset, f"data.{name}") for name, dataset in config.data.items()}
     models = {
         name: _look_at_model(config, name, datasets[model.data], weights, run=look_at_images)
         for name, model in config.models.items()
     }
+    if poisoned and len(poisoned) == sum(len(model.seeds) for model in config.models.values()):
+        raise poisoned[0]
     catalogue = Catalogue(datasets, models)
     for name in config.settings:
         _check_setting(config, catalogue, name)
@@ -75,19 +83,38 @@ def load_checkpoint(net: NormalisedNet, config: ModelConfig, seed: int, where: s
 
     Raises:
         MissingError: there is no such file.
+        NotFiniteError: it holds NaN or infinite values.
         InputError: it holds no weights, or not those of this net.
     """
     url = _checkpoint_url(config, seed)
+    content = _read_checkpoint(url, where)
     try:
-        content = read_url(url)
         nets.load_weights(net, nets.read_weights(content, url), url)
     except InputError as error:
-        raise InputError(f"{where}.checkpoint", url, error.problem) from error
-    except Exception as error:  # remote filesystems raise whatever their client raises
-        if isinstance(error, FileNotFoundError):
-            raise MissingError(f"{where}.checkpoint", url, "no such file") from error
+        raise type(error)(f"{where}.checkpoint", url, error.problem) from error
+    except Exception as error:  # whatever a strange file makes of torch
         raise InputError(f"{where}.checkpoint", url, f"cannot be read: {error}") from error
     return hashlib.sha256(content).hexdigest()
+
+
+def _read_checkpoint(url: str, where: str) -> bytes:
+    try:
+        return read_url(url)
+    except FileNotFoundError as error:
+        raise MissingError(f"{where}.checkpoint", url, "no such file") from error
+    except Exception as error:  # remote filesystems raise whatever their client raises
+        raise InputError(f"{where}.checkpoint", url, f"cannot be read: {error}") from error
+
+
+def _digest_though_poisoned(
+    poisoned: list[NotFiniteError], net: NormalisedNet, config: ModelConfig, seed: int, where: str
+) -> str:
+    """As :func:`load_checkpoint`; NaN or infinite values are only added to a list, and the net keeps the weights it has."""
+    try:
+        return load_checkpoint(net, config, seed, where)
+    except NotFiniteError as error:
+        poisoned.append(error)
+        return hashlib.sha256(_read_checkpoint(_checkpoint_url(config, seed), where)).hexdigest()
 
 
 def _checkpoint_url(config: ModelConfig, seed: int) -> str:

@@ -28,6 +28,14 @@ class MissingError(InputError):
     """A file or folder that the user named is not there at all; one that is there but damaged is another error."""
 
 
+class NotFiniteError(InputError):
+    """Weights that are readable and fit their net, but hold NaN or infinite values."""
+
+
+class DamagedError(OSError):
+    """A file of the storage that was damaged, and set aside to be made again."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest known name, or the short list of known names."""
     names = sorted(known)

@@ -31,6 +31,11 @@ from raystitch.shelf import Shelf
 from raystitch.store import Store
 from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
 
+NEVER_NAN = (
+    "agreement", "agreement_top1", "agreement_correct", "kappa", "kappa_soft", "top1", "loss", "top1_end", "match_error",
+    "train_loss",
+)  # fmt: skip
+"""Columns in which a number that is none would be an error: the others are undefined for some nets and datasets."""
 CHECKPOINT_SECONDS = 60.0
 """Least time between two checkpoints of a training: how much work a kill may cost, beside the epoch it falls into."""
 
@@ -129,9 +134,10 @@ class Bench:
 
     def _publish(self, unit: FitUnit, outcome: Outcome, shared: Mapping[str, Any]) -> None:
         for row in outcome.rows:
-            for name in SIMILARITIES if unit.kind == "similarity" else ("agreement", "loss"):
-                if not math.isfinite(row.get(name, 0)):
-                    raise FloatingPointError(f"{name} of unit {unit.id} on {row['eval_set']!r} is {row[name]}")
+            for name in SIMILARITIES if unit.kind == "similarity" else NEVER_NAN:
+                value = row.get(name)
+                if value is not None and (math.isnan(value) or (math.isinf(value) and name != "match_error")):
+                    raise FloatingPointError(f"{name} of unit {unit.id} on {row['eval_set']!r} is {value}")
         if outcome.predictions:
             self.store.publish(unit.predictions, encode_predictions(outcome.predictions))
         self.store.publish(unit.marker, encode_rows([{**row, **shared} for row in outcome.rows]))

@@ -101,6 +101,12 @@ class Board:
             count.done += 1
             self._show(kind)
 
+    def drop(self, kind: str, unit: str) -> None:
+        """A unit that had begun is to begin anew."""
+        with self._lock:
+            self._counts[kind].running.pop(unit, None)
+            self._show(kind)
+
     def fail(self, kind: str, unit: str, label: str, error: str) -> None:
         """A unit is given up; the first line of its error is shown."""
         with self._lock:
@@ -111,6 +117,10 @@ class Board:
                 f"failed: {kind} {label}: {error.splitlines()[0] if error else 'unknown'}", markup=False
             )
             self._show(kind)
+
+    def set_slots(self, count: int) -> None:
+        """How many workers run side by side now."""
+        self.slots = count
 
     def note(self, text: str) -> None:
         """Show one line."""

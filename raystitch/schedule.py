@@ -8,8 +8,9 @@ A fit may start as soon as its own parents are there, while other sets are still
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from raystitch.plan import Plan
 from raystitch.store import Store
@@ -17,6 +18,9 @@ from raystitch.units import FOLDERS, FitUnit, IriUnit, ModelUnit, ShardUnit, sti
 
 Task = ModelUnit | ShardUnit | IriUnit
 """Work for the pool: make a model, make a shard, or close an IRI set (index its shards)."""
+Kinds = tuple[type[Task], ...]
+ALL: Kinds = (ModelUnit, ShardUnit, IriUnit)
+"""Every kind of task."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class Schedule:
         self._lock = threading.Lock()
         self._done = set(done.units)
         self._failed: set[str] = set()
+        self._abandoned = False
         missing = find_missing(plan, done)
         self.fits = [fit for fit in plan.fits if fit.id in missing]
         self.iris = [iris for iris in plan.iris if iris.id in missing]
@@ -75,23 +80,54 @@ class Schedule:
         self.groups = _group(self.fits)
         self._waiting = dict(self.groups)
 
-    def next_task(self) -> Task | None:
-        """Take the first task whose parents are done, or None if there is none now."""
+    def next_task(self, kinds: Kinds = ALL) -> Task | None:
+        """Take the first task of these kinds whose parents are done, or None if there is none now."""
         with self._lock:
-            for n, task in enumerate(self._tasks):
-                if not isinstance(task, ModelUnit) and _model_of(task).id not in self._done:
-                    continue
-                return self._tasks.pop(n)
-            return None
+            place = next(self._ready(kinds), None)
+            return None if place is None else self._tasks.pop(place)
+
+    def ready_tasks(self, most: int, kinds: Kinds = ALL) -> int:
+        """How many tasks of these kinds may start now; counts no further than ``most``."""
+        with self._lock:
+            return sum(1 for _ in islice(self._ready(kinds), most))
+
+    def _ready(self, kinds: Kinds) -> Iterator[int]:
+        for place, task in enumerate(self._tasks):
+            if isinstance(task, kinds) and (isinstance(task, ModelUnit) or _model_of(task).id in self._done):
+                yield place
 
     def next_group(self) -> str | None:
         """Take the id of a group of fits that may start, or None if there is none now."""
         with self._lock:
-            for group, fits in self._waiting.items():
-                if all(parent.id in self._done for parent in fits[0].parents):
-                    del self._waiting[group]
-                    return group
-            return None
+            group = self._ready_group()
+            if group is not None:
+                del self._waiting[group]
+            return group
+
+    @property
+    def group_ready(self) -> bool:
+        """Whether a group of fits may start now."""
+        with self._lock:
+            return self._ready_group() is not None
+
+    def _ready_group(self) -> str | None:
+        for group, fits in self._waiting.items():
+            if all(parent.id in self._done for parent in fits[0].parents):
+                return group
+        return None
+
+    def again(self, task: Task) -> None:
+        """Give back a task whose worker was lost: it is the next to be handed out, unless its set has failed."""
+        root = task.set if isinstance(task, ShardUnit) else task
+        with self._lock:
+            if not self._abandoned and root.id not in self._failed:
+                self._tasks.insert(0, task)
+
+    def group_again(self, group: str) -> None:
+        """Give back a group of fits whose worker was lost: it is the next to be handed out."""
+        with self._lock:
+            if not self._abandoned:
+                self._waiting = {group: self.groups[group], **self._waiting}
 
     @property
     def tasks_left(self) -> bool:
@@ -108,6 +144,7 @@ class Schedule:
     def abandon(self) -> None:
         """Hand out nothing more: what has not been started stays missing."""
         with self._lock:
+            self._abandoned = True
             self._tasks.clear()
             self._waiting.clear()
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from raystitch import catalogue, iris, nets
 from raystitch.config import EvalSet, StudyConfig
 from raystitch.data import ImageSet, Split, fits_in_memory, hold, image_size, load_images, num_classes, with_cue
-from raystitch.errors import InputError
+from raystitch.errors import DamagedError, InputError
 from raystitch.iris import Inverter, Shard
 from raystitch.nets import CutNet, NormalisedNet
 from raystitch.store import Store
@@ -105,10 +105,10 @@ class Shelf:
         """
         return self._iri_sets(unit, level)
 
-    def _damaged(self, name: str) -> OSError:
+    def _damaged(self, name: str) -> DamagedError:
         """Set a damaged file aside, so that the next run makes it again; returns what to raise."""
         self.store.quarantine(name)
-        return OSError(f"{name} was damaged and is now under damaged/; the next run makes it again")
+        return DamagedError(f"{name} was damaged and is now under damaged/; the next run makes it again")
 
     def _load_iri_set(self, unit: IriUnit, level: float | None) -> tuple[ImageSet, dict[str, float]]:
         index, plain = self._read_index(unit, level), self.plain(unit.data, "train")

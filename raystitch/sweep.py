@@ -67,7 +67,7 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
         raise InputError(
             "storage", store.url, "is the memory of one process, which no worker reaches; give a folder or URL"
         )
-    plan = expand(study, inspect(study, look_at_images=True))
+    plan = expand(study, inspect(study, look_at_images=True, poison=True))
     store.check_writable()
     _note_other_definition(store, study)
     publish_study(store, study, plan, {"created": _now(), **provenance()})

@@ -9,13 +9,12 @@ from raystitch.config.fitting import ChannelSteps, FitConfig, IriConfig, RobustC
 from raystitch.config.load import expand_refs, load_config, parse_config, setting_pairs
 from raystitch.config.objective import EXACT, Objective, Term, canonical_objective, objective_terms, why_not_exact
 from raystitch.config.recipe import PRESETS, AttackConfig, PgdConfig, SimclrConfig, TrainConfig
+from raystitch.config.resources import Resources, ResourcesConfig
 from raystitch.config.schema import (
     ITSELF,
     Grid,
     ModelConfig,
     Normalisation,
-    Resources,
-    ResourcesConfig,
     S3Config,
     SettingConfig,
     StudyConfig,

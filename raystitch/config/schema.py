@@ -12,6 +12,7 @@ from raystitch.config.dataset import DataConfig
 from raystitch.config.fitting import FitConfig, IriConfig, RobustConfig, SimilarityConfig
 from raystitch.config.objective import Objective
 from raystitch.config.recipe import PgdConfig, TrainConfig
+from raystitch.config.resources import ResourcesConfig
 from raystitch.config.values import (
     NORMALISATIONS,
     Arm,
@@ -119,25 +120,6 @@ class Grid:
     seeds: tuple[int, ...] | Literal["front"]
     iri: IriConfig
     fit: FitConfig
-
-
-class Resources(Part):
-    """What one worker asks Ray for. Its torch threads are ``cpus`` rounded up, so results do not depend on the machine."""
-
-    cpus: float = Field(default=1, ge=0.001, le=10_000)
-    gpus: float = Field(default=0, ge=0, le=10_000)
-
-
-class ResourcesConfig(Part):
-    """Per kind of worker: ``iri`` workers make base models and IRI sets, ``fit`` workers the fits.
-
-    Each asks for half a core by default, so that both kinds overlap and every core serves one of each. ``iri_actors`` is the
-    number of ``iri`` workers: by default one per core, or one per share of a GPU.
-    """
-
-    iri: Resources = Resources(cpus=0.5)
-    fit: Resources = Resources(cpus=0.5)
-    iri_actors: int | None = Field(default=None, ge=1, le=10_000)
 
 
 class S3Config(Part):

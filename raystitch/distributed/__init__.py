@@ -10,7 +10,7 @@ _SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # results go to the store, not into five files per trial
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C stops the sweep at once: nothing in the driver needs saving
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # the driver keeps no state, so there is no snapshot to grow
-    "TUNE_MAX_PENDING_TRIALS_PG": "8",
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # how many may wait for room is decided here
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",  # fits wait for their IRIs: that is no shortage
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S_AUTOSCALER": "1000000000",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from raystitch.distributed.cluster import check_resources, connected, slots
+from raystitch.config import ResourcesConfig
+from raystitch.distributed.cluster import check_resources, connected, is_cluster, slots
 from raystitch.distributed.grid import run_fits
 from raystitch.distributed.pool import Pool
+from raystitch.distributed.room import Room, Side
+from raystitch.distributed.team import Team
 from raystitch.distributed.watch import Watch
 from raystitch.execute import Job
 from raystitch.plan import Plan
 from raystitch.progress import Board
 from raystitch.results import labelled
-from raystitch.schedule import Schedule
+from raystitch.schedule import ALL, Kinds, Schedule
+from raystitch.units import IriUnit, ModelUnit, ShardUnit
 
 
 def run(job: Job, plan: Plan, schedule: Schedule, board: Board) -> None:
@@ -19,8 +23,23 @@ def run(job: Job, plan: Plan, schedule: Schedule, board: Board) -> None:
     labels = {unit.id: label for unit, label in labelled(plan)}
     watch = Watch(schedule, board, job.store, labels)
     with connected():
-        check_resources(resources, board.note)
-        concurrent, actors = slots(resources.fit), resources.iri_actors or slots(resources.iri)
-        board.slots = concurrent + actors
-        with Pool(job, schedule, watch, resources.iri, actors):
-            run_fits(job, schedule, watch, resources.fit, concurrent)
+        check_resources(resources)
+        kinds = _pool_kinds(resources)
+        fits = Side("resources.fit", resources.fit, None if is_cluster() else slots(resources.fit))
+        room = Room([*kinds, fits], board.note, board.set_slots)
+        teams = [Team(job, side, takes) for side, takes in kinds.items()]
+        with Pool(schedule, watch, room, teams):
+            run_fits(job, schedule, watch, room, fits)
+
+
+def _pool_kinds(resources: ResourcesConfig) -> dict[Side, Kinds]:
+    """The kinds of workers of the pool and the tasks of each; one kind takes all where models ask for nothing else."""
+
+    def most(side: Side) -> Side:
+        side.most = resources.iri_actors or (None if is_cluster() else slots(side.need))
+        return side
+
+    iri = most(Side("resources.iri", resources.iri))
+    if resources.training == resources.iri:
+        return {iri: ALL}
+    return {most(Side("resources.train", resources.training)): (ModelUnit,), iri: (ShardUnit, IriUnit)}

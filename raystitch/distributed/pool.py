@@ -1,75 +1,35 @@
 """A pool of Ray actors that make base models and IRI shards, pulling tasks as they become ready.
 
-Any worker can make any task, and a task's output follows from the task alone. An actor that dies is restarted by Ray and its
-task tried again; a task that keeps failing is given up with all that needs it, and the rest goes on.
+It grows and shrinks with the work and with the cluster. Any worker of a kind can make any task of that kind, and a task's
+output follows from the task alone. A task whose worker died is tried again on another; one that keeps failing is given up
+with all that needs it, and the rest goes on.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import ray
-import torch
 
-from raystitch.access import redact
-from raystitch.config import Resources
-from raystitch.distributed.cluster import threads
+from raystitch.distributed.deaths import Deaths, is_lost_node
+from raystitch.distributed.outcome import Outcome
+from raystitch.distributed.room import Room
+from raystitch.distributed.team import Team
 from raystitch.distributed.watch import Watch
-from raystitch.execute import Bench, Job
 from raystitch.schedule import Schedule, Task
-from raystitch.units import IriUnit, ModelUnit, ShardUnit
 
-RETRIES = 2
-"""How often a task is tried again after its worker died."""
-
-
-class Worker:
-    """The actor: one process with its own :class:`~raystitch.execute.Bench`."""
-
-    def __init__(self, job: Job, thread_count: int) -> None:
-        torch.set_num_threads(thread_count)
-        self._bench = Bench(job)
-
-    def run(self, task: Task) -> tuple[str, str]:
-        """Do one task. Returns (error, traceback), both empty when it succeeded."""
-        try:
-            _do(self._bench, task)
-        except Exception as error:
-            return redact(describe(error)), redact(traceback.format_exc())
-        return "", ""
-
-
-def _do(bench: Bench, task: Task) -> None:
-    if isinstance(task, ModelUnit):
-        bench.make_model(task)
-    elif isinstance(task, ShardUnit):
-        bench.make_shard(task)
-    elif isinstance(task, IriUnit):
-        bench.close_set(task)
-
-
-def describe(error: BaseException) -> str:
-    """An error as one line; running out of memory is named as such."""
-    name = "out of memory" if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) else type(error).__name__
-    return f"{name}: {' '.join(str(error).split())}"
+_ROUND_S = 0.2
 
 
 class Pool:
-    """Keeps one actor busy per slot until the schedule has no more tasks. Runs in a thread of its own."""
+    """Keeps its teams busy until the schedule has no more tasks. Runs in a thread of its own."""
 
-    def __init__(self, job: Job, schedule: Schedule, watch: Watch, need: Resources, size: int) -> None:
-        self._schedule, self._watch = schedule, watch
-        self._size = size
-        options = {"num_cpus": need.cpus, "num_gpus": need.gpus, "max_restarts": -1, "max_task_retries": RETRIES}
-        actor = ray.remote(**options)(Worker)
-        self._start: Callable[[], Any] = lambda: actor.remote(job, threads(need))
-        self._idle: list[Any] = []
-        self._started = 0
-        self._busy: dict[Any, tuple[Any, Task]] = {}
+    def __init__(self, schedule: Schedule, watch: Watch, room: Room, teams: Sequence[Team]) -> None:
+        self._schedule, self._watch, self._room, self._teams = schedule, watch, room, teams
+        self._deaths = Deaths()
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="raystitch-pool", daemon=True)
@@ -93,38 +53,61 @@ class Pool:
             self._schedule.abandon()
 
     def _work(self) -> None:
-        while not self._stop.is_set() and (self._busy or self._schedule.tasks_left):
-            self._hand_out()
-            if not self._busy:
-                time.sleep(0.05)
+        while not self._stop.is_set() and (any(team.busy for team in self._teams) or self._schedule.tasks_left):
+            for team in self._teams:
+                self._size(team)
+                self._hand_out(team)
+            owners = {ref: team for team in self._teams for ref in team.expected}
+            if not owners:
+                time.sleep(_ROUND_S)
                 continue
-            finished, _ = ray.wait(list(self._busy), timeout=0.5)
+            finished, _ = ray.wait(list(owners), timeout=_ROUND_S)
             for ref in finished:
-                self._collect(ref)
-        for actor in self._idle:
-            ray.kill(actor)
-        self._idle.clear()
+                self._collect(owners[ref], ref)
+        for team in self._teams:
+            team.dismiss_all()
+            self._room.update(team.side, running=0, pending=0, ready=False)
 
-    def _hand_out(self) -> None:
-        while self._idle or self._started < self._size:
-            task = self._schedule.next_task()
+    def _size(self, team: Team) -> None:
+        """Ask for as many workers as there is work for and may be asked for; let go those that others need more."""
+        unserved = self._schedule.ready_tasks(team.idle + team.starting + self._room.most_ahead(team.side), team.kinds)
+        unserved -= team.idle + team.starting
+        self._room.update(team.side, team.running, team.starting, ready=unserved > 0)
+        team.let_go(self._room.to_release(team.side))
+        if self._room.yields(team.side):
+            team.withdraw()
+        for _ in range(min(unserved, self._room.may_ask(team.side))):
+            team.ask_for_another()
+        if unserved < 0:
+            team.dismiss_unused()
+
+    def _hand_out(self, team: Team) -> None:
+        while team.idle:
+            task = self._schedule.next_task(team.kinds)
             if task is None:
                 return
-            if self._idle:
-                actor = self._idle.pop()
-            else:
-                actor, self._started = self._start(), self._started + 1
             self._watch.started(task)
-            self._busy[actor.run.remote(task)] = (actor, task)
+            team.give(task)
 
-    def _collect(self, ref: Any) -> None:
-        actor, task = self._busy.pop(ref)
-        try:
-            error, trace = ray.get(ref)
-        except ray.exceptions.RayError as died:
-            error, trace = f"the worker died {RETRIES + 1} times ({describe(died)})", ""
-        self._idle.append(actor)
-        if error:
-            self._watch.failed(task, error, trace)
+    def _collect(self, team: Team, ref: Any) -> None:
+        task, outcome = team.collect(ref)
+        if isinstance(outcome, BaseException):
+            self._mourn(team, task, outcome)
+        elif task is not None and isinstance(outcome, Outcome):
+            if outcome.error:
+                self._watch.failed(task, outcome.error, outcome.trace)
+            else:
+                self._watch.finished(task)
+
+    def _mourn(self, team: Team, task: Task | None, died: BaseException) -> None:
+        """Try a task again or give it up. A worker that does not even start is held against the next task."""
+        if task is None and not is_lost_node(died):
+            task = self._schedule.next_task(team.kinds)
+        if task is None:
+            return
+        again, why = self._deaths.judge(task.id, died)
+        if again:
+            self._schedule.again(task)
+            self._watch.again([task], why)
         else:
-            self._watch.finished(task)
+            self._watch.failed(task, why)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from raystitch.progress import Board
 from raystitch.schedule import Schedule, Task
 from raystitch.store import Store
-from raystitch.units import FitUnit
+from raystitch.units import FitUnit, ShardUnit
 
 
 class Watch:
@@ -34,10 +34,22 @@ class Watch:
         if f"{unit.id}.json" in self._failed_before:
             self._keep(lambda: self._store.remove(f"failures/{unit.id}.json"))
 
+    def again(self, units: Sequence[Task | FitUnit], why: str) -> None:
+        """Units that were being worked on are put back, to be done anew."""
+        for unit in units:
+            self._board.drop(unit.kind, unit.id)
+        more = f" and {len(units) - 1} more" if len(units) > 1 else ""
+        self._board.note(f"again: {units[0].kind} {self._label(units[0])}{more}: {why}")
+
+    def _label(self, unit: Task | FitUnit) -> str:
+        if isinstance(unit, ShardUnit):
+            return f"{self._label(unit.set)}, images {unit.start} to {unit.stop - 1}"
+        return self._labels.get(unit.id, unit.id)
+
     def failed(self, unit: Task | FitUnit, error: str, trace: str = "") -> None:
         """A unit is given up, and with it all that needs it; each is recorded with its reason."""
         for failure in self._schedule.failed(unit, error, trace):
-            lost, label = failure.unit, self._labels.get(failure.unit.id, failure.unit.id)
+            lost, label = failure.unit, self._label(failure.unit)
             record = {"id": lost.id, "kind": lost.kind, "label": label, "error": failure.error}
             content = json.dumps({**record, "trace": failure.trace}, indent=1).encode()
             self._board.fail(lost.kind, lost.id, label, failure.error)

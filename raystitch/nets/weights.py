@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from raystitch.errors import InputError
+from raystitch.errors import InputError, NotFiniteError
 from raystitch.nets.build import NormalisedNet
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -65,7 +65,8 @@ def load_weights(net: NormalisedNet, weights: Mapping[str, Tensor], name: str) -
 
     Raises:
         InputError: missing or unexpected keys, different shapes (or class count), tensors that are not plain numbers of the
-            right kind (sparse, quantised, complex, or integers where the net has floats), NaN or infinite values.
+            right kind (sparse, quantised, complex, or integers where the net has floats).
+        NotFiniteError: NaN or infinite values; the net is left as it was.
     """
     expected = net.net.state_dict()
     prefix = _common_prefix(expected)
@@ -85,7 +86,7 @@ def load_weights(net: NormalisedNet, weights: Mapping[str, Tensor], name: str) -
     for key, tensor in given.items():
         stored = tensor.to(expected[key].dtype)  # a large float64 number is infinite there
         if tensor.is_floating_point() and not bool((torch.isfinite(tensor) & torch.isfinite(stored)).all()):
-            raise InputError(name, None, f"{key} holds NaN or infinite values")
+            raise NotFiniteError(name, None, f"{key} holds NaN or infinite values")
     net.net.load_state_dict(given, strict=False)
 
 
