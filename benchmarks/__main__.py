@@ -30,6 +30,7 @@ NAMES = (
     "memory",
     "profiles",
     "streaming",
+    "scale",
 )
 
 

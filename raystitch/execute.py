@@ -49,6 +49,10 @@ class Job:
     provenance: Mapping[str, str]
     access: Access = field(default_factory=Access)
 
+    def bench(self) -> Bench:
+        """What computes its units in a worker."""
+        return Bench(self)
+
 
 class Bench:
     """Computes units of one study and keeps what it loaded last.

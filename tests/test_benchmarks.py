@@ -233,3 +233,15 @@ def test_quick_streaming_goes_through_both_sets_every_way(tmp_path: Path, shared
     ways = ["preparation alone", "prepared in the loop", "prepared ahead"]
     expected = [["–", "device's work alone"], *([kind, way] for kind in ("mapped", "in memory") for way in ways)]
     assert [row[:2] for row in record["tables"][0]["rows"]] == expected
+
+
+@pytest.mark.xdist_group("ray")
+def test_quick_scale_finds_every_row_before_and_after_merging(tmp_path: Path, shared: Path) -> None:
+    places = ["--data", shared / "data" / "cifar10", "--weights", shared / "models", "--output", tmp_path]
+    found = run("scale", "--quick", *places)
+    assert found.returncode == 0, found.stderr
+    (record,) = json.loads((tmp_path / "results.json").read_text())["benchmarks"]
+    assert [figure["unit"] for figure in record["figures"]] == ["s", "ms", "MiB", "s"]
+    assert all(math.isfinite(figure["value"]) and figure["value"] > 0 for figure in record["figures"])
+    # 1 front, 4 points, 2 arms, 4 objectives, 5 seeds: 160 fits, and both ends of the curves unstitched
+    assert record["notes"][0].startswith("2 models, 4 IRI sets, 162 rows")

@@ -39,7 +39,7 @@ class FitTrial(tune.Trainable):
     def setup(self, config: dict[str, Any], job: Job, groups: Groups, thread_count: int) -> None:
         """Called once per actor."""
         torch.set_num_threads(thread_count)
-        self._bench, self._groups = Bench(job), groups
+        self._bench, self._groups = job.bench(), groups
         self._group = config["group"]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:

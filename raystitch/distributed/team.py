@@ -25,7 +25,7 @@ class Worker:
 
     def __init__(self, job: Job, thread_count: int) -> None:
         torch.set_num_threads(thread_count)
-        self._bench = Bench(job)
+        self._bench = job.bench()
 
     def ready(self) -> None:
         """Returns when the worker has started."""
