@@ -18,6 +18,7 @@ from rich.table import Table
 from raystitch.access import fill_in
 from raystitch.config import NORMALISATIONS, DataConfig, StudyConfig, load_config
 from raystitch.config.problems import first_problem
+from raystitch.config.track import check_installed
 from raystitch.errors import InputError
 from raystitch.plan import expand
 from raystitch.results import load_table, merge_rows, read_study, sweep_names
@@ -76,6 +77,7 @@ def validate(arguments: Namespace) -> int:
     from raystitch.catalogue import inspect
 
     config = _config(arguments)
+    check_installed(config.track)
     units = expand(config, inspect(config, look_at_images=True))
     Store(arguments.storage or config.storage).check_writable()
     _say(f"{config.name} is valid: {len(units.models)} models, {len(units.iris)} IRI sets, {len(units.fits)} fits")
@@ -83,9 +85,11 @@ def validate(arguments: Namespace) -> int:
 
 
 def status(arguments: Namespace) -> int:
-    """Print what is done, missing and failed of the studies in a storage; 1 if anything is missing."""
+    """Print what is done, missing and failed of the studies in a storage, and what runs now; 1 if anything is missing."""
+    from raystitch.heartbeat import now_utc, read_words
     from raystitch.reporting import present_units, read_failures, settled_units, unreached_levels
     from raystitch.schedule import list_files
+    from raystitch.view import shown
 
     store = Store(arguments.storage)
     names = _sweeps(store, arguments.sweep)
@@ -97,6 +101,9 @@ def status(arguments: Namespace) -> int:
         done = settled_units(study, present)
         failures = read_failures(store, study, done)
         _say(_status_table(study, done, failures, title=name))
+        for word in read_words(store, name).values():
+            for part in shown(word, now_utc()):
+                _say(part)
         for failure in failures:
             _say(f"failed: {failure['kind']} {failure['label']} ({failure['id']}): {failure['error']}")
         if unreached := unreached_levels(store, study, present):

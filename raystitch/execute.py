@@ -26,7 +26,7 @@ from raystitch.gallery import encode_gallery
 from raystitch.measure import Outcome, measure
 from raystitch.nets import NormalisedNet
 from raystitch.predictions import encode_predictions
-from raystitch.results import SIMILARITIES, encode_rows
+from raystitch.results import SIMILARITIES, decode_rows, encode_rows
 from raystitch.shelf import Shelf
 from raystitch.store import Store
 from raystitch.units import FitUnit, IriUnit, ModelUnit, ShardUnit
@@ -135,6 +135,10 @@ class Bench:
             shared = {"wall_s": (time.monotonic() - started) / len(todo), "device": self.device, **self._stamp()}
             for unit in todo:
                 self._publish(unit, outcomes[unit.id], shared)
+
+    def rows(self, unit: FitUnit) -> list[dict[str, Any]]:
+        """The rows that a unit has published."""
+        return decode_rows(self.store.read(unit.marker))
 
     def _publish(self, unit: FitUnit, outcome: Outcome, shared: Mapping[str, Any]) -> None:
         for row in outcome.rows:

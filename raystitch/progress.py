@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -18,6 +19,52 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 FIRST_LINE_S, LONGEST_SILENCE_S = 15.0, 300.0
 """Plain lines come after 15 s, then at ever longer intervals (a tenth of the time elapsed), at least every 5 minutes."""
+RATE_S = 600.0
+"""Rates are those of the last ten minutes."""
+
+
+@dataclass(frozen=True)
+class KindState:
+    """How far one kind of work is; ``per_minute`` counts units done, and is 0 before the first."""
+
+    total: int
+    done: int
+    failed: int
+    running: int
+    per_minute: float
+
+
+@dataclass(frozen=True)
+class AtWork:
+    """What one worker is doing: a unit, or several at once. ``place`` is empty until it is known."""
+
+    kind: str
+    label: str
+    place: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class State:
+    """A sweep at one moment.
+
+    Attributes:
+        kinds: by kind of work, in the order of the plan.
+        at_work: one for each busy worker, the longest at its work first.
+        seconds_left: estimate; None while a kind that remains has not finished once.
+    """
+
+    kinds: dict[str, KindState]
+    at_work: list[AtWork]
+    seconds_left: float | None
+
+
+@dataclass
+class _Running:
+    begun: float
+    share: float
+    label: str
+    place: Callable[[], str]
 
 
 @dataclass
@@ -26,11 +73,20 @@ class _Count:
     done: int = 0
     failed: int = 0
     seconds: float = 0.0
-    running: dict[str, tuple[float, float]] = field(default_factory=dict)
+    first: float | None = None
+    ends: deque[float] = field(default_factory=deque)
+    running: dict[str, _Running] = field(default_factory=dict)
 
     @property
     def left(self) -> int:
         return self.total - self.done - self.failed
+
+    def per_minute(self, now: float) -> float:
+        """Units done in the last minutes, over how long there was work of this kind in them."""
+        while self.ends and self.ends[0] <= now - RATE_S:
+            self.ends.popleft()
+        span = min(RATE_S, now - (now if self.first is None else self.first))
+        return 60 * len(self.ends) / span if span else 0.0
 
 
 class Board:
@@ -86,20 +142,33 @@ class Board:
             self._writer.join()
             self._console.print(self.line())
 
-    def start(self, kind: str, unit: str, share: float = 1.0) -> None:
-        """A unit begins; ``share`` is its part of the work that its worker does meanwhile."""
+    def start(
+        self, kind: str, unit: str, share: float = 1.0, label: str = "", place: Callable[[], str] = lambda: ""
+    ) -> None:
+        """A unit begins.
+
+        Args:
+            share: its part of the work that its worker does meanwhile.
+            label: what the worker does, in words; left empty for the others of several that it does at once.
+            place: says where the worker is, once that is known.
+        """
         with self._lock:
-            self._counts[kind].running[unit] = (self._clock(), share)
+            count, now = self._counts[kind], self._clock()
+            count.running[unit] = _Running(now, share, label, place)
+            count.first = now if count.first is None else count.first
             self._show(kind)
 
-    def finish(self, kind: str, unit: str) -> None:
-        """A unit is done."""
+    def finish(self, kind: str, unit: str) -> float:
+        """A unit is done. Returns the seconds of its worker that it took."""
         with self._lock:
-            count = self._counts[kind]
-            begun, share = count.running.pop(unit, (self._clock(), 0.0))
-            count.seconds += (self._clock() - begun) * share
+            count, now = self._counts[kind], self._clock()
+            running = count.running.pop(unit, None)
+            seconds = 0.0 if running is None else (now - running.begun) * running.share
+            count.seconds += seconds
             count.done += 1
+            count.ends.append(now)
             self._show(kind)
+            return seconds
 
     def drop(self, kind: str, unit: str) -> None:
         """A unit that had begun is to begin anew."""
@@ -134,18 +203,36 @@ class Board:
                 return None
             return sum(count.left * count.seconds / count.done for count in pending) / max(1, self.slots)
 
+    def running(self, kind: str) -> int:
+        """Units of a kind that are being worked on."""
+        with self._lock:
+            return len(self._counts[kind].running)
+
+    def state(self) -> State:
+        """All of it at this moment."""
+        with self._lock:
+            now = self._clock()
+            kinds = {
+                kind: KindState(count.total, count.done, count.failed, len(count.running), count.per_minute(now))
+                for kind, count in self._counts.items()
+            }
+            busy = [(kind, each) for kind, count in self._counts.items() for each in count.running.values()]
+            left = self.seconds_left()
+        told = sorted((each for each in busy if each[1].label), key=lambda each: each[1].begun)
+        return State(kinds, [AtWork(kind, o.label, o.place(), now - o.begun) for kind, o in told], left)
+
     def line(self) -> str:
         """The state of the sweep in one line."""
         with self._lock:
             parts = [f"{kind} {count.done}/{count.total}" + _notes(count) for kind, count in self._counts.items()]
             elapsed, left = self._clock() - self._begun, self.seconds_left()
-            ending = "" if not left else f", about {_clock_text(left)} left"
-            return f"{' | '.join(parts)} | {_clock_text(elapsed)} elapsed{ending}"
+            ending = "" if not left else f", about {clock_text(left)} left"
+            return f"{' | '.join(parts)} | {clock_text(elapsed)} elapsed{ending}"
 
     def _show(self, kind: str) -> None:
         if self._bars is not None:
             count, left = self._counts[kind], self.seconds_left()
-            note = _notes(count) + (f"  about {_clock_text(left)} left" if left else "")
+            note = _notes(count) + (f"  about {clock_text(left)} left" if left else "")
             self._bars.update(self._tasks[kind], completed=count.done, note=note)
 
     def _write_lines(self) -> None:
@@ -164,7 +251,8 @@ def _notes(count: _Count) -> str:
     return f" ({', '.join(notes)})" if notes else ""
 
 
-def _clock_text(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
+    """``1:02:03`` for hours, ``2:03`` for minutes."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

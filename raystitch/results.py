@@ -116,6 +116,12 @@ def encode_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = MEASURED)
     return stream.getvalue()
 
 
+def decode_rows(content: bytes) -> list[dict[str, Any]]:
+    """The rows of one such file."""
+    rows: list[dict[str, Any]] = pq.read_table(io.BytesIO(content)).to_pylist()
+    return rows
+
+
 def publish_study(store: Store, config: StudyConfig, plan: Plan, provenance: Mapping[str, str]) -> None:
     """Record what the study is: its config and units, and the names that its rows carry."""
     units = [unit_record(unit, label) for unit, label in labelled(plan)]
@@ -139,7 +145,7 @@ def unit_record(unit: Unit, label: str) -> dict[str, Any]:
 
 def study_record(config: StudyConfig) -> dict[str, Any]:
     """A config as plain JSON, as it is kept in the storage."""
-    record: dict[str, Any] = json.loads(config.model_dump_json(exclude={"storage", "s3"}))
+    record: dict[str, Any] = json.loads(config.model_dump_json(exclude={"storage", "s3", "track"}))
     return record
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from raystitch import access
 from raystitch.access import Access
 from raystitch.config import StudyConfig, parse_config
+from raystitch.config.track import check_installed
 from raystitch.errors import InputError
 from raystitch.execute import Job
 from raystitch.plan import Plan, expand
@@ -61,6 +62,7 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     from raystitch.catalogue import inspect
 
     study = config if isinstance(config, StudyConfig) else parse_config(config)
+    check_installed(study.track)
     access.fill_in(study.s3.endpoint, study.s3.region, study.s3.profile)
     store = Store(_lasting(storage or study.storage))
     if store.url.startswith("memory:"):

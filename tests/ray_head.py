@@ -24,10 +24,11 @@ _RAY = str(Path(sys.executable).with_name("ray"))
 
 @dataclass(frozen=True)
 class Head:
-    """A running head: where it takes jobs, and the folder that its session writes to."""
+    """A running head: where it takes jobs, the folder that its session writes to, and where Prometheus would collect from."""
 
     address: str
     folder: Path
+    metrics: str
 
     def job(self, *command: str) -> list[str]:
         """What a user types to run a command in this repository as a job."""
@@ -88,7 +89,7 @@ def running_head(**variables: str) -> Iterator[Head]:
     try:
         address = f"http://127.0.0.1:{ports['dashboard-port']}"
         _await_answer(f"{address}/api/version", process, folder / "head.log")
-        yield Head(address, folder)
+        yield Head(address, folder, f"http://127.0.0.1:{ports['metrics-export-port']}/metrics")
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()

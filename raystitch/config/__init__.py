@@ -19,6 +19,7 @@ from raystitch.config.schema import (
     SettingConfig,
     StudyConfig,
 )
+from raystitch.config.track import MlflowConfig, TrackConfig, WandbConfig
 from raystitch.config.values import (
     ATTACKS,
     NORMALISATIONS,
@@ -48,6 +49,7 @@ __all__ = [
     "FitConfig",
     "Grid",
     "IriConfig",
+    "MlflowConfig",
     "ModelConfig",
     "Normalisation",
     "Objective",
@@ -64,7 +66,9 @@ __all__ = [
     "StitchConfig",
     "StudyConfig",
     "Term",
+    "TrackConfig",
     "TrainConfig",
+    "WandbConfig",
     "canonical_objective",
     "expand_refs",
     "load_config",

@@ -13,6 +13,7 @@ from raystitch.config.fitting import FitConfig, IriConfig, RobustConfig, Similar
 from raystitch.config.objective import Objective
 from raystitch.config.recipe import PgdConfig, TrainConfig
 from raystitch.config.resources import ResourcesConfig
+from raystitch.config.track import TrackConfig
 from raystitch.config.values import (
     NORMALISATIONS,
     Arm,
@@ -165,6 +166,7 @@ class StudyConfig(Part):
     resources: ResourcesConfig = ResourcesConfig()
     storage: FilePath = "./runs"
     s3: S3Config = S3Config()
+    track: TrackConfig = TrackConfig()
 
     @model_validator(mode="before")
     @classmethod

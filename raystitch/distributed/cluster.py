@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,6 +128,11 @@ def slots(need: Resources) -> int:
     if need.gpus:
         return max(1, int(total.get("GPU", 0) / need.gpus))
     return max(1, int(total.get("CPU", 1) // threads(need)))
+
+
+def here() -> str:
+    """Which process on which node this is, as a person would look for it."""
+    return f"{socket.gethostname()} pid {os.getpid()}"
 
 
 def threads(need: Resources) -> int:

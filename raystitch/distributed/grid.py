@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ray
 import torch
 from ray import tune
 from ray.tune.search import Searcher
 
 from raystitch.data import scratch_folder
-from raystitch.distributed.cluster import asked, threads
+from raystitch.distributed.cluster import asked, here, threads
 from raystitch.distributed.deaths import Deaths
 from raystitch.distributed.outcome import Outcome, attempt
 from raystitch.distributed.room import Room, Side
 from raystitch.distributed.team import IDLE_S
+from raystitch.distributed.tracking import measured, parameters, trial_name
 from raystitch.distributed.watch import Watch
 from raystitch.execute import Bench, Job
 from raystitch.schedule import Schedule
@@ -49,9 +52,15 @@ class FitTrial(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Fit the group; an error is a result, so that it neither stops the sweep nor restarts the actor."""
-        outcomes = fit_each(self._bench, self._groups[self._group])
+        units = self._groups[self._group]
+        outcomes = fit_each(self._bench, units)
         failed = {unit: (outcome.error, outcome.trace) for unit, outcome in outcomes.items() if outcome.error}
-        return {"done": True, "failed": failed, "failures": len(failed)}
+        found = measured(self._bench, [unit for unit in units if unit.id not in failed])
+        return {"done": True, "failed": failed, "failures": len(failed), **found}
+
+    def here(self) -> str:
+        """Where the actor is."""
+        return here()
 
 
 def fit_each(bench: Bench, units: Sequence[FitUnit]) -> dict[str, Outcome]:
@@ -97,7 +106,7 @@ class ReadyFits(Searcher):
         group = self._schedule.next_group() if ready and self._room.may_ask(self._side) else None
         if group is not None:
             now.handed.add(trial_id)
-            return {"group": group}
+            return {"group": group, **parameters(self._schedule.groups[group])}
         if not now.running and not now.handed and self._is_time_to_end():
             return str(Searcher.FINISHED)
         time.sleep(0.05)
@@ -132,9 +141,7 @@ class Outcomes(tune.Callback):
         """The group's fits begin."""
         self._round.handed.discard(trial.trial_id)
         self._round.running.add(trial.trial_id)
-        units = self._units(trial)
-        for unit in units:
-            self._watch.started(unit, share=1 / len(units))
+        self._watch.started(self._units(trial), _place_of(trial))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -166,6 +173,19 @@ class Outcomes(tune.Callback):
         return {}
 
 
+def _place_of(trial: Any) -> Callable[[], str]:
+    """Says where a trial runs as soon as its actor has answered; nobody waits for that."""
+    answer = trial.temporary_state.ray_actor.here.remote()
+
+    def place() -> str:
+        try:
+            return str(ray.get(answer, timeout=0)) if ray.is_initialized() else ""
+        except ray.exceptions.RayError:  # not yet, or its node is lost
+            return ""
+
+    return place
+
+
 def _error_of(trial: Any) -> BaseException:
     """What Tune caught when a trial's process died; it keeps it in a file of the driver."""
     try:
@@ -175,41 +195,44 @@ def _error_of(trial: Any) -> BaseException:
     return error if isinstance(error, BaseException) else RuntimeError(str(error))
 
 
-def run_fits(job: Job, schedule: Schedule, watch: Watch, room: Room, side: Side) -> None:
-    """Run every group of missing fits; returns when each has been done, failed or given up."""
-    deaths = Deaths()
+def run_fits(
+    job: Job, schedule: Schedule, watch: Watch, room: Room, side: Side, more: Sequence[tune.Callback] = ()
+) -> None:
+    """Run every group of missing fits; returns when each has been done, failed or given up.
+
+    Args:
+        more: callbacks of Tune that are to hear of every trial.
+    """
+    outcomes = partial(Outcomes, schedule, watch, Deaths())
     while schedule.groups_left:
         if schedule.group_ready and not room.yields(side):
-            _run_round(job, schedule, watch, room, side, deaths)
+            progress = Round()
+            search = ReadyFits(schedule, room, side, progress)
+            _run_round(job, schedule.groups, side, search, [outcomes(progress), *more])
         else:
             room.update(side, running=0, pending=0, ready=schedule.group_ready)
             time.sleep(0.1)
     room.update(side, running=0, pending=0, ready=False)
 
 
-def _run_round(job: Job, schedule: Schedule, watch: Watch, room: Room, side: Side, deaths: Deaths) -> None:
-    trainable = tune.with_parameters(FitTrial, job=job, groups=schedule.groups, thread_count=threads(side.need))
-    progress = Round()
+def _run_round(job: Job, groups: Groups, side: Side, search: Searcher, callbacks: list[tune.Callback]) -> None:
+    trainable = tune.with_parameters(FitTrial, job=job, groups=groups, thread_count=threads(side.need))
     with scratch_folder() as scratch:
         tune.Tuner(
             tune.with_resources(trainable, tune.PlacementGroupFactory([asked(side.need)])),
             tune_config=tune.TuneConfig(
-                search_alg=ReadyFits(schedule, room, side, progress),
+                search_alg=search,
                 num_samples=-1,
                 reuse_actors=True,
-                trial_name_creator=_trial_name,
-                trial_dirname_creator=_trial_name,
+                trial_name_creator=trial_name,
+                trial_dirname_creator=trial_name,
             ),
             run_config=tune.RunConfig(
                 name="fits",
                 storage_path=str(scratch),
                 verbose=0,
-                callbacks=[Outcomes(schedule, watch, deaths, progress)],
+                callbacks=callbacks,
                 failure_config=tune.FailureConfig(max_failures=0),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()
-
-
-def _trial_name(trial: Any) -> str:
-    return f"fit-{trial.config['group']}-{trial.trial_id}"

@@ -86,8 +86,8 @@ class Pool:
             task = self._schedule.next_task(team.kinds)
             if task is None:
                 return
-            self._watch.started(task)
-            team.give(task)
+            place = team.give(task)
+            self._watch.started([task], lambda place=place: place)  # type: ignore[misc]
 
     def _collect(self, team: Team, ref: Any) -> None:
         task, outcome = team.collect(ref)

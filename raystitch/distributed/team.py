@@ -9,7 +9,7 @@ from typing import Any
 import ray
 import torch
 
-from raystitch.distributed.cluster import actor_options, threads
+from raystitch.distributed.cluster import actor_options, here, threads
 from raystitch.distributed.outcome import Outcome, attempt
 from raystitch.distributed.room import Side
 from raystitch.execute import Bench, Job
@@ -27,8 +27,9 @@ class Worker:
         torch.set_num_threads(thread_count)
         self._bench = job.bench()
 
-    def ready(self) -> None:
-        """Returns when the worker has started."""
+    def ready(self) -> str:
+        """Returns when the worker has started: where it is."""
+        return here()
 
     def run(self, task: Task) -> Outcome:
         """Do one task."""
@@ -60,6 +61,7 @@ class Team:
         self._starting: dict[Any, tuple[Any, float]] = {}
         self._idle: list[tuple[Any, float]] = []
         self._busy: dict[Any, tuple[Any, Task]] = {}
+        self._places: dict[Any, str] = {}
         self.leaving = 0
 
     @property
@@ -92,10 +94,11 @@ class Team:
         actor = self._new()
         self._starting[actor.ready.remote()] = actor, self._clock()
 
-    def give(self, task: Task) -> None:
-        """Give a task to an idle worker."""
+    def give(self, task: Task) -> str:
+        """Give a task to an idle worker. Returns where that is."""
         actor, _ = self._idle.pop()
         self._busy[actor.run.remote(task)] = actor, task
+        return self._places[actor]
 
     def collect(self, ref: Any) -> tuple[Task | None, Outcome | BaseException | None]:
         """What came of a reference: a worker that started (nothing to say), or a task and its outcome.
@@ -108,23 +111,29 @@ class Team:
         else:
             actor, task = self._busy.pop(ref)
         try:
-            outcome = ray.get(ref)
+            answer = ray.get(ref)
         except ray.exceptions.RayError as died:
-            ray.kill(actor)  # it may only be out of reach
+            self._end(actor)  # it may only be out of reach
             self.leaving = min(self.leaving, len(self._busy))
             return task, died
+        if task is None:
+            self._places[actor] = answer
         if self.leaving:
             self.leaving -= 1
-            ray.kill(actor)
+            self._end(actor)
         else:
             self._idle.append((actor, self._clock()))
-        return task, outcome
+        return task, None if task is None else answer
+
+    def _end(self, actor: Any) -> None:
+        self._places.pop(actor, None)
+        ray.kill(actor)
 
     def let_go(self, count: int) -> None:
         """Let some workers go: idle ones now, others when their task is done."""
         for _ in range(count):
             if self._idle:
-                ray.kill(self._idle.pop()[0])
+                self._end(self._idle.pop()[0])
             elif self.leaving < len(self._busy):
                 self.leaving += 1
 
@@ -138,7 +147,7 @@ class Team:
         """End workers that have had nothing to do for a while, and those that were asked for and are not needed now."""
         long_ago = self._clock() - IDLE_S
         for actor, since in [each for each in self._idle if each[1] < long_ago]:
-            ray.kill(actor)
+            self._end(actor)
             self._idle.remove((actor, since))
         if all(since < long_ago for _, since in self._starting.values()):
             self.withdraw()
@@ -147,6 +156,6 @@ class Team:
         """End every worker."""
         self.withdraw()
         for actor in [*(actor for actor, _ in self._idle), *(actor for actor, _ in self._busy.values())]:
-            ray.kill(actor)
+            self._end(actor)
         self._idle.clear()
         self._busy.clear()
