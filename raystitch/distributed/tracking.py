@@ -16,6 +16,7 @@ from typing import Any
 from ray import tune
 
 from raystitch.access import redact
+from raystitch.config import MlflowConfig
 from raystitch.config.track import IN_STORAGE
 from raystitch.execute import Bench, Job
 from raystitch.results import SIMILARITIES
@@ -28,6 +29,9 @@ METRICS = (
 """Columns of the results table that are passed on."""
 _UPLOAD_S = 120
 """How long to wait for Weights & Biases in the end."""
+_WANDB_KEY = "WANDB_API_KEY"
+_MLFLOW_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+"""A server that is away holds up the hand-out of fits, and should not for long."""
 
 
 def measured(bench: Bench, units: Sequence[FitUnit]) -> dict[str, float]:
@@ -87,19 +91,37 @@ def trackers(job: Job, note: Callable[[str], None]) -> list[tune.Callback]:
 
 
 def _callbacks(job: Job) -> Iterator[tuple[str, Any]]:
-    config, sweep = job.config.track, job.config.name
+    config = job.config.track
     if config.tensorboard is not None:
         yield "tensorboard", _tensorboard(job)
     if config.wandb is not None:
-        from ray.air.integrations.wandb import WandbLoggerCallback
-
-        place = {"dir": os.environ.get("WANDB_DIR") or str(Path.cwd()), "mode": os.environ.get("WANDB_MODE")}
-        yield "wandb", WandbLoggerCallback(config.wandb.project, sweep, upload_timeout=_UPLOAD_S, **place)
+        yield "wandb", _wandb(config.wandb.project, job.config.name)
     if config.mlflow is not None:
-        from ray.air.integrations.mlflow import MLflowLoggerCallback
+        yield "mlflow", _mlflow(config.mlflow, job.config.name)
 
-        uri, experiment = config.mlflow.uri, config.mlflow.experiment or sweep
-        yield "mlflow", MLflowLoggerCallback(uri, experiment_name=experiment, tags={"sweep": sweep})
+
+def _mlflow(config: MlflowConfig, sweep: str) -> Any:
+    from ray.air.integrations.mlflow import MLflowLoggerCallback
+
+    for name, value in _MLFLOW_PATIENCE.items():
+        os.environ.setdefault(name, value)
+    return MLflowLoggerCallback(config.uri, experiment_name=config.experiment or sweep, tags={"sweep": sweep})
+
+
+def _wandb(project: str, sweep: str) -> Any:
+    from ray.air.integrations.wandb import WandbLoggerCallback
+
+    class Discreet(WandbLoggerCallback):
+        """Tune's callback gives its processes the key in their runtime environment, which Ray logs; here as an argument."""
+
+        def setup(self, *arguments: Any, **info: Any) -> None:
+            super().setup(*arguments, **info)
+            os.environ.pop(_WANDB_KEY, None)
+
+    key = os.environ.get(_WANDB_KEY)
+    place = {"dir": os.environ.get("WANDB_DIR") or str(Path.cwd()), "mode": os.environ.get("WANDB_MODE")}
+    settings = {"api_key": key} if key else None
+    return Discreet(project, sweep, api_key=key, upload_timeout=_UPLOAD_S, settings=settings, **place)
 
 
 def _tensorboard(job: Job) -> Any:
