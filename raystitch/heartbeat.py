@@ -23,7 +23,7 @@ from raystitch.progress import State
 from raystitch.store import Store
 
 EVERY_S = 15.0
-"""Seconds between two words of a driver; at first it speaks more often."""
+"""Seconds between two words of a driver; before, a tenth of the time elapsed, but at least a second."""
 STALE_S = 90.0
 """Age from which a word says that its driver seems to be gone."""
 _FAREWELL_S = 10.0
@@ -105,11 +105,10 @@ class Heartbeat:
 
     def _run(self) -> None:
         self._attempt(self._forget_the_dead)
-        pause = min(1.0, self._every)  # the first minute has more to tell
         while not self._over.is_set():
             self._attempt(self._say)
-            self._over.wait(pause)
-            pause = min(2 * pause, self._every)
+            elapsed = (now_utc() - self._started).total_seconds()
+            self._over.wait(min(max(1.0, elapsed / 10), self._every))
         self._attempt(lambda: self._store.remove(self._name))
 
     def _say(self) -> None:

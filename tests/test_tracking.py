@@ -56,6 +56,7 @@ class Seen:
     words: list[Word] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     secrets: list[str] = field(default_factory=list)
+    unheard: str = ""
 
 
 def scrape(head: Head) -> dict[str, float]:
@@ -92,14 +93,19 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     offline = {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "MLFLOW_ALLOW_FILE_STORE": "true"}
     offline["WANDB_API_KEY"] = WANDB_KEY
     store = Store(str(result.storage))
+    command = ["python", "-m", "raystitch.sweep", str(config), "--storage", str(result.storage)]
     with running_head(RAY_metrics_report_interval_ms="500", **offline) as head:
-        job = head.start("python", "-m", "raystitch.sweep", str(config), "--storage", str(result.storage))
+        job = head.start(*command)
         while job.poll() is None:
             result.words += read_words(store, "tiny").values()
             result.metrics |= scrape(head)
             time.sleep(0.5)
         result.metrics |= scrape(head)
         result.shown, result.code = job.communicate()[0], job.returncode
+        place = result.storage / "sweeps" / "tiny" / "running"
+        place.rmdir()  # it is empty: the sweep has ended
+        place.write_text("a file where the folder should be")
+        result.unheard = head.submit(*command).stdout
         result.secrets = [str(file) for place in (folder, head.folder) for file in holding(WANDB_KEY, place)]
     return result
 
@@ -114,7 +120,6 @@ def test_the_run_itself(seen: Seen) -> None:
 def test_it_was_told_of_in_the_storage(seen: Seen) -> None:
     assert seen.words
     assert list(seen.words[0].state.kinds)[:3] == ["model", "IRI shard", "IRI set"]
-    assert not read_words(Store(str(seen.storage)), "tiny"), "it has ended"
     rows = {(row.kind, row.label): row.place for word in seen.words for row in word.state.at_work}
     assert rows, "it was heard of while workers were busy"
     labels = {
@@ -125,6 +130,12 @@ def test_it_was_told_of_in_the_storage(seen: Seen) -> None:
     for (kind, label), place in rows.items():
         assert re.fullmatch(labels.get(kind, r"net/1:\d → net/0:\d .*"), label)
         assert re.fullmatch(rf"{re.escape(socket.gethostname())} pid \d+", place) or kind not in labels
+
+
+def test_a_storage_that_refuses_word_stops_nothing(seen: Seen) -> None:
+    assert seen.unheard.count("what is running cannot be told to the storage") == 1
+    assert "failed: model bad/0" in seen.unheard, "the rerun went on to try what was missing"
+    assert "model 0/1 (1 failed)" in seen.unheard
 
 
 def test_metrics_of_ray(seen: Seen) -> None:
