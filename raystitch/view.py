@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rich.table import Table
 
-from raystitch.heartbeat import Word
+from raystitch.heartbeat import STALE_S, Word
 from raystitch.progress import AtWork, KindState, clock_text
 
 MOST_ROWS = 40
@@ -26,7 +26,8 @@ def shown(word: Word, now: datetime) -> Iterator[str | Table]:
 
 def _headline(word: Word, now: datetime) -> str:
     since = f"{word.started:%Y-%m-%d %H:%M} UTC, driver on {word.host} pid {word.pid}"
-    age = f"last word {word.age(now):.0f} s ago"
+    seconds = word.age(now)
+    age = f"last word {f'{seconds:.0f} s' if seconds <= STALE_S else clock_text(seconds)} ago"
     if word.is_stale(now):
         gone = "the driver seems to be gone; what was finished is kept, the same sweep command goes on from here"
         return f"was running since {since}: {age}: {gone}"

@@ -167,6 +167,13 @@ def test_how_a_word_is_shown() -> None:
     assert [cell.strip() for cell in rows[1].strip("│").split("│")] == ["fit", "a → b", "box pid 7", "1:05"]
 
 
+def test_how_an_old_word_is_shown() -> None:
+    text = printed(Word(NOW, NOW, "head", 1, STATE), NOW + timedelta(hours=2, seconds=3))
+    assert (
+        "was running since 2026-05-04 12:00 UTC, driver on head pid 1: last word 2:00:03 ago: the driver seems" in text
+    )
+
+
 def test_many_workers_are_cut_short() -> None:
     busy = [AtWork("fit", f"unit {number}", "box", 1) for number in range(MOST_ROWS + 3)]
     text = printed(Word(NOW, NOW, "head", 1, State({}, busy, None)), NOW)
