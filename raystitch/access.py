@@ -19,7 +19,9 @@ _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 _OF_TRACKERS = ("WANDB_API_KEY", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _SECRETS = (*_CREDENTIALS, "FSSPEC_S3_KEY", "FSSPEC_S3_SECRET", "FSSPEC_S3_TOKEN", *_OF_TRACKERS)
-_SIGNED = re.compile(r"[?&](x-amz-|signature=|sig=|token=|awsaccesskeyid=)", re.IGNORECASE)
+_SIGNED = re.compile(
+    r"[?&#](sig|[^=&#]*(x-amz-|x-goog-|signature|token|passw|secret|access_?key|api_?key)[^=&#]*)=", re.IGNORECASE
+)
 _SHORTEST_SECRET = 6  # characters; hiding shorter ones would only garble texts
 
 
@@ -115,8 +117,8 @@ def without_credentials(url: str) -> str:
     Raises:
         ValueError: it carries a user's name or password, or a signature, which would be written into plans and results.
     """
-    server, _, rest = url.partition("://")[2].partition("/")
-    if "@" in server or _SIGNED.search(rest):
+    servers = [part.partition("/")[0] for part in url.split("://")[1:]]  # one in another: zip://a.zip::https://b/c
+    if any("@" in server for server in servers) or ("://" in url and _SIGNED.search(url)):
         raise ValueError("holds credentials; leave them to the environment, where they are written nowhere")
     return url
 

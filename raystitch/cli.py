@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from raystitch import commands
-from raystitch.access import redact, set_endpoint
+from raystitch.access import redact, set_endpoint, without_credentials
 from raystitch.config import server_url
 from raystitch.errors import InputError
 
@@ -24,17 +24,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the console script and of ``python -m raystitch.sweep``."""
     arguments = _parser().parse_args(argv)
     try:
+        _refuse_credentials(arguments)
         _use_endpoint(getattr(arguments, "endpoint", None))
         return int(arguments.run(arguments))
     except InputError as error:
         print(f"raystitch: {redact(str(error))}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("raystitch: stopped; what was finished is kept, the same command goes on from here", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"raystitch: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("raystitch: stopped; what was finished is kept, the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def _refuse_credentials(arguments: argparse.Namespace) -> None:
+    """What the config itself holds is looked at when it is read."""
+    for name, value in vars(arguments).items():
+        for text in value if isinstance(value, list) and name != "overrides" else [value]:
+            try:
+                without_credentials(text if isinstance(text, str) else "")
+            except ValueError as error:
+                raise InputError(name, None, str(error)) from None
 
 
 def _use_endpoint(url: str | None) -> None:

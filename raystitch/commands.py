@@ -75,11 +75,12 @@ def plan(arguments: Namespace) -> int:
 def validate(arguments: Namespace) -> int:
     """Check a config and everything it names."""
     from raystitch.catalogue import inspect
+    from raystitch.sweep import shared_store
 
     config = _config(arguments)
     check_installed(config.track)
     units = expand(config, inspect(config, look_at_images=True))
-    Store(arguments.storage or config.storage).check_writable()
+    shared_store(arguments.storage or config.storage).check_writable()
     _say(f"{config.name} is valid: {len(units.models)} models, {len(units.iris)} IRI sets, {len(units.fits)} fits")
     return 0
 

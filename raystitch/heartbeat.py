@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import TracebackType
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from raystitch.access import redact
 from raystitch.progress import State
@@ -34,8 +34,8 @@ _FAREWELL_S = 10.0
 class Word:
     """What a driver says of itself; times are of its own clock, with their zone."""
 
-    started: datetime
-    updated: datetime
+    started: AwareDatetime
+    updated: AwareDatetime
     host: str
     pid: int
     state: State

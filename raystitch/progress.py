@@ -13,7 +13,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Annotated
 
+from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -23,15 +25,19 @@ RATE_S = 600.0
 """Rates are those of the last ten minutes."""
 
 
+Count = Annotated[int, Field(ge=0, le=10**12)]
+Amount = Annotated[float, Field(ge=0, le=10**9)]  # neither NaN nor infinite
+
+
 @dataclass(frozen=True)
 class KindState:
     """How far one kind of work is; ``per_minute`` counts units done, and is 0 before the first."""
 
-    total: int
-    done: int
-    failed: int
-    running: int
-    per_minute: float
+    total: Count
+    done: Count
+    failed: Count
+    running: Count
+    per_minute: Amount
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class AtWork:
     kind: str
     label: str
     place: str
-    seconds: float
+    seconds: Amount
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class State:
 
     kinds: dict[str, KindState]
     at_work: list[AtWork]
-    seconds_left: float | None
+    seconds_left: Amount | None
 
 
 @dataclass

@@ -44,7 +44,7 @@ from raystitch.config import StudyConfig
 from raystitch.errors import InputError, did_you_mean
 from raystitch.plan import Plan
 from raystitch.store import Store
-from raystitch.tables import Merged, compact, read_rows, read_tables
+from raystitch.tables import FOLDER, Merged, compact, read_rows, read_tables
 from raystitch.units import FitUnit, IriUnit, Unit
 
 METRICS = (
@@ -282,4 +282,7 @@ def _there(store: Store, names: list[str], damaged: Callable[[str], None]) -> li
 
 def warn_of_damage(name: str) -> None:
     """Warn the caller of a file that could not be read and is left out."""
-    warnings.warn(f"{name} is damaged or missing, and left out; run the sweep again to have it made", stacklevel=4)
+    again = (
+        "'raystitch compact' makes it again" if name.startswith(f"{FOLDER}/") else "run the sweep again to have it made"
+    )
+    warnings.warn(f"{name} is damaged or missing, and left out; {again}", stacklevel=4)

@@ -65,6 +65,8 @@ async def _read_again(read: Callable[[], Awaitable[_T]]) -> _T:
         try:
             return await read()
         except _FAULTS:
+            if not (_answered or is_expected()):  # nobody is there: the handler has asked often enough
+                raise
             await asyncio.sleep(_growing(attempt))
     return await read()
 

@@ -8,6 +8,7 @@ aside by :meth:`Store.quarantine`, so that it is made again. An empty file count
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from raystitch.remote import locate
 
 _TEMPORARY = ".tmp-"
 _IN_PARTS = 100 << 20  # bytes from which s3fs uploads a file in parts
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
 
 
@@ -44,8 +46,12 @@ class Store:
             without_credentials(self.url)
         except ValueError as error:
             raise InputError("storage", None, str(error)) from None
+        if "://" in self.url and not _SCHEME.match(self.url):
+            raise InputError("storage", self.url, "is neither a folder nor a URL such as s3://bucket/folder")
+        if not self.url.strip():
+            raise InputError("storage", self.url, "give a folder or a URL; . is the current folder")
         if "://" not in self.url:
-            object.__setattr__(self, "url", str(Path(self.url).expanduser().resolve()))
+            object.__setattr__(self, "url", str(_full_path(self.url)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Store, (self.url, dict(self.options))
@@ -222,6 +228,13 @@ class Store:
             raise
         except Exception as error:  # filesystems raise whatever their client raises
             raise InputError("storage", self.url, f"cannot be written to: {_reason(error)}") from error
+
+
+def _full_path(path: str) -> Path:
+    try:
+        return Path(path).expanduser().resolve()
+    except RuntimeError as error:  # ~somebody, who is not known here
+        raise InputError("storage", path, f"{str(error).rstrip('.').lower()}") from error
 
 
 def _absent_parents(folder: Path) -> list[Path]:

@@ -64,11 +64,7 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     study = config if isinstance(config, StudyConfig) else parse_config(config)
     check_installed(study.track)
     access.fill_in(study.s3.endpoint, study.s3.region, study.s3.profile)
-    store = Store(_lasting(storage or study.storage))
-    if store.url.startswith("memory:"):
-        raise InputError(
-            "storage", store.url, "is the memory of one process, which no worker reaches; give a folder or URL"
-        )
+    store = shared_store(storage or study.storage)
     plan = expand(study, inspect(study, look_at_images=True, poison=True))
     store.check_writable()
     _note_other_definition(store, study)
@@ -81,12 +77,30 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
     return SweepResult(store.url, study.name, report, len(left))
 
 
+def shared_store(storage: str) -> Store:
+    """The store of a sweep.
+
+    Raises:
+        InputError: workers could not reach it, or it would not outlive the sweep.
+    """
+    store = Store(_lasting(storage))
+    if store.url.startswith("memory:"):
+        problem = "is the memory of one process, which no worker reaches; give a folder or URL"
+        raise InputError("storage", store.url, problem)
+    return store
+
+
 def _lasting(storage: str) -> str:
     """A storage as it is, if it outlives a Ray job, whose working directory is on one node and is deleted after it."""
-    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and "://" not in storage and not Path(storage).is_absolute():
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not _is_absolute(storage):
         problem = "would be deleted with the job's working directory; give a URL or the full path of a shared folder"
         raise InputError("storage", storage, problem)
     return storage
+
+
+def _is_absolute(storage: str) -> bool:
+    path = storage.removeprefix("file://")
+    return "://" in path or Path(path).is_absolute()
 
 
 def _note_other_definition(store: Store, study: StudyConfig) -> None:

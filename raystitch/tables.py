@@ -10,17 +10,20 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from raystitch.errors import InputError
 from raystitch.store import Store
 
 FOLDER, MANIFEST = "compact", "compact/manifest.json"
 _TRIES = 3
+_NAME = re.compile(r"[0-9a-f]{20}\.parquet")
 
 Damaged = Callable[[str], None]
 """Is given the name of each file that could not be read."""
@@ -44,11 +47,11 @@ def read_rows(store: Store, units: Collection[str], schema: pa.Schema, damaged: 
         schema: of the rows; columns that older files lack are null.
         damaged: called for each unreadable file.
     """
-    done = {name.removesuffix(".parquet") for name in store.names("fits")} & set(units)
+    done = _done(store) & set(units)
     merged = read_merged(store, schema, damaged)
     merged = merged.filter(pc.is_in(merged["unit"], pa.array(sorted(done), pa.string())))
-    rest = sorted(done.difference(merged["unit"].to_pylist()))
-    return pa.concat_tables([merged, *read_tables(store, [f"fits/{unit}.parquet" for unit in rest], schema, damaged)])
+    rest = done.difference(merged["unit"].to_pylist())
+    return pa.concat_tables([merged, *_read_units(store, rest, schema, damaged)])
 
 
 def compact(store: Store, schema: pa.Schema, damaged: Damaged) -> Merged | None:
@@ -58,21 +61,23 @@ def compact(store: Store, schema: pa.Schema, damaged: Damaged) -> Merged | None:
     """
     before = read_merged(store, schema, damaged)
     known = set(before["unit"].to_pylist())
-    new = sorted(name for name in store.names("fits") if name.removesuffix(".parquet") not in known)
-    tables = read_tables(store, [f"fits/{name}" for name in new], schema, damaged)
-    table = pa.concat_tables([before, *tables]).combine_chunks()
+    table = pa.concat_tables([before, *_read_units(store, _done(store) - known, schema, damaged)]).combine_chunks()
     units = len(set(table["unit"].to_pylist()))
     if not units:
         return None
     content = _encode(table)
     name = f"{hashlib.sha256(content).hexdigest()[:20]}.parquet"
     last = _manifest(store)
-    if name != last:
-        store.publish(f"{FOLDER}/{name}", content)
+    if name != last or not known:  # also where the file of this name is lost or damaged
+        store.replace(f"{FOLDER}/{name}", content)
         store.replace(MANIFEST, json.dumps({"file": name, "units": units}).encode())
         for old in store.names(FOLDER) - {name, last, MANIFEST.rsplit("/", 1)[-1]}:
             store.remove(f"{FOLDER}/{old}")
     return Merged(units, units - len(known), f"{FOLDER}/{name}")
+
+
+def _done(store: Store) -> set[str]:
+    return {name.removesuffix(".parquet") for name in store.names("fits") if name.endswith(".parquet")}
 
 
 def read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
@@ -82,7 +87,7 @@ def read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
         if name is None:
             break
         try:
-            found = read_tables(store, [f"{FOLDER}/{name}"], schema, damaged)
+            found = list(_read(store, [f"{FOLDER}/{name}"], schema, damaged, _has_no_row_twice))
         except FileNotFoundError:
             continue
         return pa.concat_tables([schema.empty_table(), *found])
@@ -91,22 +96,47 @@ def read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
 
 def read_tables(store: Store, names: Sequence[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
     """Files as tables of exactly the schema, without those that are damaged."""
-    tables = []
+    return list(_read(store, names, schema, damaged, lambda name, table: True))
+
+
+def _read_units(store: Store, units: Collection[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
+    names = [f"fits/{unit}.parquet" for unit in sorted(units)]
+    return list(_read(store, names, schema, damaged, _has_its_own_rows))
+
+
+def _read(
+    store: Store, names: Sequence[str], schema: pa.Schema, damaged: Damaged, sound: Callable[[str, pa.Table], bool]
+) -> Iterator[pa.Table]:
     for name, content in zip(names, store.read_many(list(names)), strict=True):
         try:
-            tables.append(_fit_schema(pq.read_table(io.BytesIO(content)), schema))
+            table = _fit_schema(pq.read_table(io.BytesIO(content)), schema)
+            whole = sound(name, table)
         except (pa.ArrowException, OSError):  # no Parquet file, or columns of other types
+            whole = False
+        if whole:
+            yield table
+        else:
             damaged(name)
-    return tables
+
+
+def _has_its_own_rows(name: str, table: pa.Table) -> bool:
+    unit = name.rsplit("/", 1)[-1].removesuffix(".parquet")
+    return set(table["unit"].to_pylist()) == {unit}
+
+
+def _has_no_row_twice(name: str, table: pa.Table) -> bool:
+    """A unit has one row for each evaluation set."""
+    keys = [key for key in ("unit", "eval_set") if key in table.column_names]
+    return "eval_set" not in keys or len(table.group_by(keys).aggregate([])) == len(table)
 
 
 def _manifest(store: Store) -> str | None:
     """Name of the merged file inside its folder; ``None`` without any, or where the manifest is damaged."""
     try:
         name = json.loads(store.read(MANIFEST))["file"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, InputError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return name if isinstance(name, str) and "/" not in name else None
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else None
 
 
 def _encode(table: pa.Table) -> bytes:

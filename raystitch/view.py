@@ -10,6 +10,7 @@ from rich.table import Table
 from raystitch.heartbeat import STALE_S, Word
 from raystitch.progress import AtWork, KindState, clock_text
 
+_SLOWEST = 1e-6  # units per minute; less is no rate to reckon with
 MOST_ROWS = 40
 """Of the table of what runs where: those that have been at their work for longest."""
 
@@ -40,7 +41,9 @@ def _progress_table(kinds: dict[str, KindState]) -> Table:
     table = Table("this run", "done", "failed", "running", "per minute", "time left", title_justify="left")
     for kind, state in kinds.items():
         left = state.total - state.done - state.failed
-        until = clock_text(60 * left / state.per_minute) if state.per_minute and left else "" if left else "0:00"
+        until = (
+            clock_text(60 * left / state.per_minute) if state.per_minute > _SLOWEST and left else "" if left else "0:00"
+        )
         counts = (f"{state.done}/{state.total}", str(state.failed), str(state.running))
         table.add_row(kind, *counts, f"{state.per_minute:.3g}", until)
     return table

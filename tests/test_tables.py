@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from test_plan import CATALOGUE, study
 from test_results import row
 
 from raystitch.cli import main
 from raystitch.plan import expand
-from raystitch.results import encode_rows, load_table, merge_rows, publish_study
+from raystitch.results import MEASURED, encode_rows, load_table, merge_rows, publish_study
 from raystitch.store import Store
 from raystitch.tables import MANIFEST, compact
 from raystitch.units import FitUnit
@@ -159,3 +161,44 @@ def test_the_command_says_what_it_did(store: Store, capsys: pytest.CaptureFixtur
     _finish(store, _units()[:3])
     assert main(["compact", "--storage", store.url]) == 0
     assert "3 units in compact/" in capsys.readouterr().out
+
+
+def test_a_file_with_rows_of_another_unit_is_damaged_and_never_doubles_any(store: Store) -> None:
+    units = _units()
+    _finish(store, units[:3])
+    store.replace(units[0].marker, store.read(units[1].marker))
+    names: list[str] = []
+    for _ in range(3):
+        compact(store, MEASURED, names.append)
+        table = load_table(store, on_damage=names.append)
+        assert set(table["unit"]) == {units[1].id, units[2].id}
+        assert not table.duplicated(["setting", "unit", "eval_set"]).any()
+    assert set(names) == {units[0].marker}
+
+
+def test_a_merged_file_with_a_row_twice_is_damaged_and_made_again(store: Store) -> None:
+    _finish(store, _units()[:3])
+    before = _table(store)
+    merged = merge_rows(store)
+    assert merged is not None
+    rows = pq.read_table(io.BytesIO(store.read(merged.name)))
+    doubled = io.BytesIO()
+    pq.write_table(pa.concat_tables([rows, rows]), doubled)
+    store.replace(merged.name, doubled.getvalue())
+    names: list[str] = []
+    pd.testing.assert_frame_equal(load_table(store, on_damage=names.append), before)
+    assert names == [merged.name]
+    with pytest.warns(UserWarning, match="raystitch compact"):
+        merge_rows(store)
+    pd.testing.assert_frame_equal(_table(store), before)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a\u0000b.parquet", "x" * 5000, "manifest.json", 7, None])
+def test_a_manifest_that_names_no_merged_file_counts_as_none(store: Store, name: object) -> None:
+    _finish(store, _units()[:3])
+    merge_rows(store)
+    before = _table(store)
+    store.replace(MANIFEST, json.dumps({"file": name}).encode())
+    pd.testing.assert_frame_equal(_table(store), before)
+    store.replace(MANIFEST, b"[" * 100_000)
+    pd.testing.assert_frame_equal(_table(store), before)

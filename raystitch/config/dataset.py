@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
+from raystitch.access import without_credentials
 from raystitch.config.values import MAX_SIDE, FilePath, Part, Seed, class_list
 
 
@@ -93,4 +94,6 @@ class DataConfig(Part):
             raise ValueError(f"{' and '.join(given)} only go with source 'noise', not {self.source!r}")
         elif isinstance(self.classes, int) or self.classes in ((), ""):
             raise ValueError("classes is a list of names, WordNet ids or labels, or the path of a text file of these")
+        elif isinstance(self.classes, str):
+            without_credentials(self.classes)
         return self

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -74,9 +75,17 @@ def server_url(url: str) -> str:
     Raises:
         ValueError: it is no URL of a server, or holds credentials.
     """
-    if not re.fullmatch(r"https?://[^\s/?#]+/?", without_credentials(url)):
+    if not (re.fullmatch(r"https?://[^\s/?#]+/?", without_credentials(url), re.IGNORECASE) and _has_host(url)):
         raise ValueError("give the URL of a server, such as http://minio.lab:9000")
     return url
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no number, or none of a port
+        return False
 
 
 FilePath = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
