@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -159,6 +160,8 @@ def test_gate_times_no_start_up() -> None:
     }  # fmt: skip
     plan = expand(config := parse_config(study), inspect(config))
     gate = Gate(plan, frozenset(model.id for model in plan.models), actors=2, shards=3)
+    assert gate.next_task() is None, "no actor has started"
+    gate.team = SimpleNamespace(running=2)  # type: ignore[assignment]
     first, second = gate.next_task(), gate.next_task()
     assert first
     assert second
