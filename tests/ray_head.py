@@ -43,15 +43,13 @@ class Head:
 
     def submit(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a job to its end."""
-        return subprocess.run(
-            self.job(*command),
-            cwd=REPOSITORY,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=500,
-        )
+        with self.start(*command) as process:
+            try:
+                shown, _ = process.communicate(timeout=500)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(process.args, process.returncode, shown)
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Begin a job; the process streams its output."""

@@ -68,9 +68,10 @@ class Passes:
     def __init__(self, prefix: Prefix, optimiser: Optimiser, config: IriConfig, compiled: bool = False) -> None:
         self.prefix, self.optimiser, self.config, self.compiled = prefix, optimiser, config, compiled
         self._softens = optimiser.softens and isinstance(prefix, SoftPrefix)
-        self.measure = self._measure_fused if compiled else self._measure
-        self.advance = _compiled(self._advance) if compiled else self._advance
-        self._forward = _compiled(self._errors) if compiled else self._errors
+        self.measure, self.advance = self._measure, self._advance
+        if compiled:
+            self._fused_errors = _compiled(self._errors)
+            self.measure, self.advance = self._measure_fused, _compiled(self._advance)
 
     def residual(self, x: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         """r of each image in full precision, float32 (B,)."""
@@ -104,7 +105,7 @@ class Passes:
     def _measure_fused(self, x: Tensor, target: Tensor, age: Age, low: bool) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            half, norm = self._forward(x, target, age, low)
+            half, norm = self._fused_errors(x, target, age, low)
         (grad,) = torch.autograd.grad(half, x)
         return norm, grad
 
