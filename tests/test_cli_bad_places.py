@@ -79,3 +79,11 @@ def test_what_is_no_place_is_one_line(storage: str, told: str, capsys: pytest.Ca
 def test_memory_is_refused_before_a_sweep_is_started(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", QUICKSTART, "--storage", "memory://x"]) == 2
     assert "no worker reaches" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["data", "show", ""], ["data", "import", "", "target"]])
+def test_no_dataset_at_all_is_one_line(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert "give a folder or URL" in error
+    assert error.count("\n") == 1

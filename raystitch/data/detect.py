@@ -29,6 +29,8 @@ def detect(
     Raises:
         InputError: there is nothing at ``url``, or it cannot be read.
     """
+    if not url.strip():
+        raise InputError(where, url, "give a folder or URL")
     place = {"path": url} if test is None else {"train": url, "test": test}
     with reading_url(where, url):
         kind = _kind(url, where, test is not None, storage_options)
