@@ -18,7 +18,7 @@ from secrets import token_hex
 
 import pyarrow.fs
 
-BUCKET = "bucket"
+BUCKET = "bucket"  # one for a whole run: each file of tests keeps to folders that no other file names
 _PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc")
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("s3")
 def open_store(name: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     PatientS3FileSystem.clear_instance_cache()
-    return Store(f"s3://{BUCKET}/{name}")
+    return Store(f"s3://{BUCKET}/s3/{name}")
 
 
 def test_every_fault_of_five_in_a_hundred_is_waited_out(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_every_fault_of_five_in_a_hundred_is_waited_out(s3: S3Server, monkeypatc
         assert store.names("fits") == set(wanted)
         assert store.read_many([f"fits/{name}" for name in wanted]) == list(wanted.values())
         assert min(proxy.faults.values()) >= 3, proxy.faults
-    assert s3.files("faults/fits") == wanted, "nothing is lost, doubled or mixed up"
+    assert s3.files("s3/faults/fits") == wanted, "nothing is lost, doubled or mixed up"
 
 
 def test_a_server_that_is_away_is_waited_for(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,22 +67,22 @@ def test_an_answer_that_was_lost_is_no_error(s3: S3Server, monkeypatch: pytest.M
         store.publish("fits/x", b"whole")
         store.replace("fits/y", b"whole")
         assert proxy.faults["lost"] >= 1
-    assert s3.files("lost/fits") == {"x": b"whole", "y": b"whole"}
+    assert s3.files("s3/lost/fits") == {"x": b"whole", "y": b"whole"}
 
 
 def test_a_large_file_goes_in_parts(s3: S3Server) -> None:
     data = os.urandom(1 << 20) * 101  # above 100 MB s3fs uploads parts, and the last request makes the file
-    store = Store(f"s3://{BUCKET}/large")
+    store = Store(f"s3://{BUCKET}/s3/large")
     assert store.publish("models/big", data)
     assert not store.publish("models/big", data[::-1])
     assert store.read("models/big") == data
-    assert s3.files("large/models")["big"] == data
+    assert s3.files("s3/large/models")["big"] == data
 
 
 def test_a_mistyped_endpoint_is_one_line_within_seconds(monkeypatch: pytest.MonkeyPatch, s3: S3Server) -> None:
     store = open_store("x", f"http://127.0.0.1:{free_ports(1)[0]}", monkeypatch)
     monkeypatch.setattr(sys.modules["raystitch.s3"], "FIRST_CONTACT_SECONDS", 0.5)
-    with pytest.raises(InputError, match=rf"storage = 's3://{BUCKET}/x': cannot be written to: Could not connect"):
+    with pytest.raises(InputError, match=rf"storage = 's3://{BUCKET}/s3/x': cannot be written to: Could not connect"):
         store.check_writable()
 
 
@@ -95,14 +95,14 @@ def test_wrong_keys_are_one_line_without_them(
     monkeypatch.setenv(name, "wrong-and-private-value")
     PatientS3FileSystem.clear_instance_cache()
     with pytest.raises(InputError, match=f"cannot be written to: .*{problem}") as caught:
-        Store(f"s3://{BUCKET}/x").check_writable()
+        Store(f"s3://{BUCKET}/s3/x").check_writable()
     text = str(caught.value)
     assert not any(secret in text for secret in ("wrong-and-private-value", s3.key, s3.secret))
     assert "\n" not in text
 
 
 def test_a_store_that_was_used_still_travels_and_forks(s3: S3Server) -> None:
-    store = Store(f"s3://{BUCKET}/travel")
+    store = Store(f"s3://{BUCKET}/s3/travel")
     store.publish("x", b"1")
     assert pickle.loads(pickle.dumps(store)).read("x") == b"1"
     child = os.fork()
@@ -117,12 +117,12 @@ import pyarrow.fs
 from raystitch.store import Store
 assert not any(name.startswith("AWS_") for name in os.environ)
 pickle.loads(bytes.fromhex(sys.argv[1])).apply()
-assert Store("s3://bucket/access").read("x") == b"1"
-fs, place = pyarrow.fs.FileSystem.from_uri("s3://bucket/access")
+assert Store("s3://bucket/s3/access").read("x") == b"1"
+fs, place = pyarrow.fs.FileSystem.from_uri("s3://bucket/s3/access")
 assert fs.open_input_file(f"{place}/x").readall() == b"1"
 with fs.open_output_stream(f"{place}/y") as stream:
     stream.write(b"2")
-assert Store("s3://bucket/access").read("y") == b"2"
+assert Store("s3://bucket/s3/access").read("y") == b"2"
 """
 
 
@@ -130,7 +130,7 @@ assert Store("s3://bucket/access").read("y") == b"2"
 def test_another_process_reaches_the_same_place_with_both_clients(
     source: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Store(f"s3://{BUCKET}/access").publish("x", b"1")
+    Store(f"s3://{BUCKET}/s3/access").publish("x", b"1")
     if source == "profile":
         (tmp_path / "keys").write_text(f"[lab]\naws_access_key_id = {s3.key}\naws_secret_access_key = {s3.secret}\n")
         (tmp_path / "config").write_text(f"[profile lab]\nregion = us-east-1\nendpoint_url = {s3.endpoint}\n")

@@ -97,7 +97,7 @@ def test_images_are_the_same_from_both_places(source: str, s3: S3Server, tmp_pat
 def test_everything_a_study_names_may_be_on_object_storage(
     s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = Store(f"s3://{BUCKET}/study")
+    place = Store(f"s3://{BUCKET}/inputs/study")
     put(place, {f"data/{name}": data for name, data in folder_files().items()})
     place.publish("classes.txt", b"bee\nant\n")
     for seed in (0, 1):
@@ -141,7 +141,7 @@ class _Trap:
 def test_weights_and_archives_that_would_run_code_are_data(
     s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mark, place = tmp_path / "it-ran", Store(f"s3://{BUCKET}/hostile")
+    mark, place = tmp_path / "it-ran", Store(f"s3://{BUCKET}/inputs/hostile")
     put(place, {f"data/{name}": data for name, data in folder_files().items()})
     stream = io.BytesIO()
     torch.save({"state_dict": _Trap(mark)}, stream)
