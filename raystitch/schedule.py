@@ -8,7 +8,7 @@ A fit may start as soon as its own parents are there, while other sets are still
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -78,7 +78,9 @@ class Schedule:
         self._open = {iris_id: len(parts) for iris_id, parts in shards.items()}
         self._tasks: list[Task] = [*self.models, *self.shards, *(i for i in self.iris if not self._open[i.id])]
         self.groups = _group(self.fits)
-        self._waiting = dict(self.groups)
+        self._unmet = {group: _parents_of(fits) - self._done for group, fits in self.groups.items()}
+        self._ready_groups = {group: None for group, parents in self._unmet.items() if not parents}
+        self._dependents = _dependents(self._unmet)
 
     def next_task(self, kinds: Kinds = ALL) -> Task | None:
         """Take the first task of these kinds whose parents are done, or None if there is none now."""
@@ -99,22 +101,16 @@ class Schedule:
     def next_group(self) -> str | None:
         """Take the id of a group of fits that may start, or None if there is none now."""
         with self._lock:
-            group = self._ready_group()
+            group = next(iter(self._ready_groups), None)
             if group is not None:
-                del self._waiting[group]
+                del self._ready_groups[group], self._unmet[group]
             return group
 
     @property
     def group_ready(self) -> bool:
         """Whether a group of fits may start now."""
         with self._lock:
-            return self._ready_group() is not None
-
-    def _ready_group(self) -> str | None:
-        for group, fits in self._waiting.items():
-            if all(parent.id in self._done for parent in fits[0].parents):
-                return group
-        return None
+            return bool(self._ready_groups)
 
     def again(self, task: Task) -> None:
         """Give back a task whose worker was lost: it is the next to be handed out, unless its set has failed."""
@@ -127,7 +123,8 @@ class Schedule:
         """Give back a group of fits whose worker was lost: it is the next to be handed out."""
         with self._lock:
             if not self._abandoned:
-                self._waiting = {group: self.groups[group], **self._waiting}
+                self._unmet[group] = set()
+                self._ready_groups = {group: None, **self._ready_groups}
 
     @property
     def tasks_left(self) -> bool:
@@ -139,24 +136,33 @@ class Schedule:
     def groups_left(self) -> bool:
         """Whether any group of fits has not been handed out or given up."""
         with self._lock:
-            return bool(self._waiting)
+            return bool(self._unmet)
 
     def abandon(self) -> None:
         """Hand out nothing more: what has not been started stays missing."""
         with self._lock:
             self._abandoned = True
             self._tasks.clear()
-            self._waiting.clear()
+            self._unmet.clear()
+            self._ready_groups.clear()
 
     def finished(self, unit: Task | FitUnit) -> None:
         """Say that a task or fit is done; the last shard of a set makes its closing a task."""
         with self._lock:
             if not isinstance(unit, ShardUnit):
                 self._done.add(unit.id)
+                self._meet(unit.id)
                 return
             self._open[unit.set.id] -= 1
             if not self._open[unit.set.id] and unit.set.id not in self._failed:
                 self._tasks.insert(0, unit.set)
+
+    def _meet(self, parent: str) -> None:
+        for group in self._dependents.pop(parent, ()):
+            if group in self._unmet:
+                self._unmet[group].discard(parent)
+                if not self._unmet[group]:
+                    self._ready_groups[group] = None
 
     def failed(self, unit: Task | FitUnit, error: str, trace: str = "") -> list[Failure]:
         """Give up a unit and all that needs it. Returns every unit given up by this, each with its reason."""
@@ -176,9 +182,10 @@ class Schedule:
         self._failed |= {failure.unit.id for failure in lost}
         gone = {root.id} | {failure.unit.id for failure in lost}
         self._tasks = [task for task in self._tasks if not _belongs(task, gone)]
-        for group, fits in list(self._waiting.items()):
-            if gone & {parent.id for parent in fits[0].parents}:
-                del self._waiting[group]
+        for group, unmet in list(self._unmet.items()):
+            if gone & unmet:
+                del self._unmet[group]
+                fits = self.groups[group]
                 self._failed |= {fit.id for fit in fits}
                 lost += [Failure(fit, f"not started: {what} failed") for fit in fits]
         return lost
@@ -189,6 +196,19 @@ def _group(fits: Iterable[FitUnit]) -> dict[str, list[FitUnit]]:
     for fit in fits:
         groups.setdefault(fit.group, []).append(fit)
     return groups
+
+
+def _parents_of(fits: Sequence[FitUnit]) -> set[str]:
+    """All fits of a group have the same."""
+    return {parent.id for parent in fits[0].parents}
+
+
+def _dependents(unmet: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for group, parents in unmet.items():
+        for parent in parents:
+            found.setdefault(parent, []).append(group)
+    return found
 
 
 def _model_of(task: ShardUnit | IriUnit) -> ModelUnit:
