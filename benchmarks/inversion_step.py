@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -34,7 +35,10 @@ TARGETS: Mapping[str, Target] = {
 
 @dataclass(frozen=True)
 class Size:
-    """How much is timed: ``steps`` of raystitch, ``pairs`` of the floor and ``published`` steps of the baseline a turn."""
+    """How much is timed: ``steps`` of raystitch, ``pairs`` of the floor and ``published`` steps of the baseline a turn.
+
+    Steps at the first ``shallow`` points take milliseconds; there a turn has ``longer`` times as many steps and pairs.
+    """
 
     images: int = 128
     rounds: int = 5
@@ -42,9 +46,16 @@ class Size:
     pairs: int = 10
     published: int = 1
     points: tuple[int, ...] = ()
+    shallow: int = 3
+    longer: int = 5
+
+    def at(self, point: int) -> Size:
+        """With the numbers of steps and pairs of a point."""
+        factor = self.longer if point <= self.shallow else 1
+        return dataclasses.replace(self, steps=factor * self.steps, pairs=factor * self.pairs)
 
 
-FULL, QUICK = Size(), Size(images=8, rounds=2, steps=2, pairs=2, published=1, points=(1, 10))
+FULL, QUICK = Size(), Size(images=8, rounds=2, steps=2, pairs=2, published=1, points=(1, 10), longer=2)
 
 
 def run(options: Options) -> Outcome:
@@ -52,14 +63,15 @@ def run(options: Options) -> Outcome:
     size = QUICK if options.quick else FULL
     net, images = load_net(options, "front"), load_float(options, size.images)
     points = size.points or tuple(range(1, net.n + 1))
-    times = {point: _step_times(net, point, images, size, options.device) for point in points}
+    times = {point: _step_times(net, point, images, size.at(point), options.device) for point in points}
     figures, notes = [], []
     for name in SEARCHES:
         gains = {point: ratios(t["published-style"], t[name]) for point, t in times.items()}
         slack = {point: ratios(t[name], t[f"floor, {name}"]) for point, t in times.items()}
         figures += [*_gain_figures(name, gains), _worst(name, slack)]
     notes.append(
-        f"raystitch: a run of {size.steps} steps divided by {size.steps} + 1 pairs of forward and backward passes."
+        f"raystitch: a run of {size.steps} steps divided by {size.steps} + 1 pairs of forward and backward passes; "
+        f"up to point {size.shallow} {size.longer} times as many."
     )
     notes.append("Steps are compiled before they are timed, which takes some 10 s for each prefix and precision.")
     notes.append("The baseline runs in float32 throughout; the floor has the precision of what it is compared with.")

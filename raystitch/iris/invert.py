@@ -158,8 +158,8 @@ class _Search:
         _require_finite(target, "a real image")
         kept = tuple(Kept.unseen(start) for _ in range(1 + len(passes.config.levels)))
         sound = torch.zeros((), device=images.device)
-        state = passes.optimiser.begin(start)
-        return Batch(rows, [0] * len(rows), start, target, scale_of(target), state, kept, sound)
+        state, age = passes.optimiser.begin(start), torch.zeros(len(rows), dtype=torch.int64, device=images.device)
+        return Batch(rows, [0] * len(rows), age, start, target, scale_of(target), state, kept, sound)
 
     def _without_finished(self, batch: Batch) -> Batch | None:
         """Write down the images that took all their steps or are good enough, and go on with the others."""

@@ -1,6 +1,6 @@
-"""The two halves of a step of an inversion: measure every image, and move it; as they are written, or compiled.
+"""A step of an inversion: measure every image, and move it; as it is written, or compiled.
 
-Both are functions of tensors without any memory, so that ``torch.compile`` can fuse what is light into few passes over memory:
+It is a function of tensors without any memory, so that ``torch.compile`` can fuse what is light into few passes over memory:
 the errors and activations with one another, and the optimiser's arithmetic.
 """
 
@@ -55,23 +55,23 @@ class Kept(NamedTuple):
         return Kept(*(torch.cat(pair) for pair in zip(self, other, strict=True)))
 
 
+Moved = tuple[Tensor, State, tuple[Kept, ...], Tensor]
+"""The next x, state, kept and sound."""
+
+
 class Passes:
-    """A prefix, an optimiser and a configuration, as the two halves of a step.
+    """A prefix, an optimiser and a configuration, as one step of all images.
 
     Attributes:
-        measure: (x, target, age, low) → norm of the error ‖prefix(x) − target‖₂ (B,), and the gradient of half its square
-            to the images; in bfloat16 if ``low``. Only the prefix is differentiated by autograd.
-        advance: (x, error norm, gradient, scale, state, kept, sound, age) → the next x, state, kept and sound.
-        compiled: whether both are. A compiled step takes each image's age as a tensor, since a number would be compiled in.
+        step: (x, target, scale, state, kept, sound, age, low) → the next x, state, kept and sound. The prefix runs forward and
+            backward, in bfloat16 if ``low``; what it represents x as is measured and recorded; x moves.
+        compiled: whether the step is. It then takes each image's age as a tensor, since a number would be compiled in.
     """
 
     def __init__(self, prefix: Prefix, optimiser: Optimiser, config: IriConfig, compiled: bool = False) -> None:
         self.prefix, self.optimiser, self.config, self.compiled = prefix, optimiser, config, compiled
         self._softens = optimiser.softens and isinstance(prefix, SoftPrefix)
-        self.measure, self.advance = self._measure, self._advance
-        if compiled:
-            self._fused_errors = _compiled(self._errors)
-            self.measure, self.advance = self._measure_fused, _compiled(self._advance)
+        self.step: Callable[..., Moved] = _compiled(self._step) if compiled else self._step
 
     def residual(self, x: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         """r of each image in full precision, float32 (B,)."""
@@ -95,6 +95,7 @@ class Passes:
             return self.prefix(x)
 
     def _measure(self, x: Tensor, target: Tensor, age: Age, low: bool) -> tuple[Tensor, Tensor]:
+        """Norm of the error ‖prefix(x) − target‖₂ (B,), and the gradient of half its square to the images."""
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             z = self._represent(x, age, low)
@@ -102,30 +103,26 @@ class Passes:
         (grad,) = torch.autograd.grad(z, x, error.to(z.dtype))
         return norm_of(error), grad
 
-    def _measure_fused(self, x: Tensor, target: Tensor, age: Age, low: bool) -> tuple[Tensor, Tensor]:
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            half, norm = self._fused_errors(x, target, age, low)
-        (grad,) = torch.autograd.grad(half, x)
-        return norm, grad
+    def _measure_traced(self, x: Tensor, target: Tensor, age: Age, low: bool) -> tuple[Tensor, Tensor]:
+        """The same in the form of autograd that a compiler can follow."""
+        z, pull, *_ = torch.func.vjp(lambda images: self._represent(images, age, low), x)
+        error = z.float() - target
+        (grad,) = pull(error.to(z.dtype))
+        return norm_of(error), grad
 
-    def _errors(self, x: Tensor, target: Tensor, age: Age, low: bool) -> tuple[Tensor, Tensor]:
-        """Half the squared error, summed over images; its root, one each, without gradient."""
-        error = self._represent(x, age, low).float() - target
-        square = error.square().reshape(len(x), -1).sum(1)
-        return square.sum() / 2, square.detach().sqrt()
-
-    def _advance(
+    def _step(
         self,
         x: Tensor,
-        error: Tensor,
-        grad: Tensor,
+        target: Tensor,
         scale: Tensor,
         state: State,
         kept: tuple[Kept, ...],
         sound: Tensor,
         age: Age,
-    ) -> tuple[Tensor, State, tuple[Kept, ...], Tensor]:
+        low: bool,
+    ) -> Moved:
+        measure = self._measure_traced if self.compiled else self._measure
+        error, grad = measure(x, target, age, low)
         r = error / scale
         kept, sound = self.record(x, r, kept, sound, age)
         weight = self.optimiser.slope(r) / scale.square()  # applied to the images, which are smaller than z

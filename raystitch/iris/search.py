@@ -21,7 +21,7 @@ class Batch:
 
     Attributes:
         rows: their places in the set, on the host.
-        ages: steps taken by each, on the host, where no step waits for them.
+        ages: steps taken by each, on the host, where no step waits for them; ``age`` has the same on the device, int64 (B,).
         x: the iterates.
         target: representation to meet, float32.
         scale: what the error is divided by (B,).
@@ -33,6 +33,7 @@ class Batch:
 
     rows: list[int]
     ages: list[int]
+    age: Tensor
     x: Tensor
     target: Tensor
     scale: Tensor
@@ -46,6 +47,7 @@ class Batch:
         return Batch(
             rows=self.rows + other.rows,
             ages=self.ages + other.ages,
+            age=torch.cat([self.age, other.age]),
             x=torch.cat([self.x, other.x]),
             target=torch.cat([self.target, other.target]),
             scale=torch.cat([self.scale, other.scale]),
@@ -61,6 +63,7 @@ class Batch:
         return Batch(
             rows=[self.rows[place] for place in places],
             ages=[self.ages[place] for place in places],
+            age=self.age[which],
             x=self.x[which],
             target=self.target[which],
             scale=self.scale[which],
@@ -82,11 +85,10 @@ class Batch:
             r = passes.residual(self.x, self.target, self.scale)
             self.kept, self.sound = passes.record(self.x, r, self.kept, self.sound, age)
         else:
-            error, grad = passes.measure(self.x, self.target, age, low)
-            self.x, self.state, self.kept, self.sound = passes.advance(
-                self.x, error, grad, self.scale, self.state, self.kept, self.sound, age
+            self.x, self.state, self.kept, self.sound = passes.step(
+                self.x, self.target, self.scale, self.state, self.kept, self.sound, age, low
             )
-        self.ages = [age + 1 for age in self.ages]
+        self.ages, self.age = [age + 1 for age in self.ages], self.age + 1
 
     def measure_again(self, passes: Passes) -> None:
         """Residuals of what is kept, in full precision."""
@@ -98,4 +100,4 @@ class Batch:
         """The steps taken: a number where all images took as many, else int64 (B,)."""
         if min(self.ages) == max(self.ages) and not passes.compiled:
             return self.ages[0]
-        return torch.tensor(self.ages, device=self.x.device)
+        return self.age

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
-from torch.autograd.function import once_differentiable
 
 from raystitch.nets.cut import CutNet
 
@@ -24,19 +23,21 @@ class _LeakyBackward(torch.autograd.Function):
     """ReLU with a slope below zero that is seen backwards only: one for all images, or a tensor that broadcasts."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, slope: float | Tensor) -> Tensor:
-        y = torch.relu(x)
-        tensors = (slope,) if isinstance(slope, Tensor) else ()
-        ctx.save_for_backward(y, *tensors)
-        ctx.slope = None if tensors else slope
-        return y
+    def forward(x: Tensor, slope: float | Tensor) -> Tensor:
+        return torch.relu(x)
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        slope = inputs[1]
+        tensors = (slope,) if isinstance(slope, Tensor) else ()
+        ctx.save_for_backward(output, *tensors)
+        ctx.slope = None if tensors else slope
+
+    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         y, *tensors = ctx.saved_tensors
-        if tensors:
-            return torch.where(y > 0, grad, grad * tensors[0].to(grad.dtype)), None
+        if tensors:  # 1 where y > 0, else the slope; compiled masks of bool are slow
+            return grad * torch.maximum(torch.sign(y), tensors[0].to(grad.dtype)), None
         return torch.ops.aten.leaky_relu_backward(grad, y, ctx.slope, False), None
 
 
