@@ -50,7 +50,7 @@ class Size:
     """
 
     images: int = 128
-    inverted: int = 16
+    inverted: int = 32
     steps: int = published.STEPS
     budgets: tuple[int, ...] = (10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 140, 200)
     longest: int = 1500

@@ -26,7 +26,7 @@ def run(prefix: Prefix, images: Tensor, search: IriConfig, steps: int) -> Invers
 def repeatable(prefix: Prefix, images: Tensor, search: IriConfig, steps: int) -> Callable[[], Inversion]:
     """The same as something to call again and again: what ``search.compile`` asks for is compiled in the first call."""
     seeds = [sample_seed(search.seed, row) for row in range(len(images))]
-    inverter = Inverter(prefix, search.model_copy(update={"steps": steps}))
+    inverter = Inverter(prefix, search.model_copy(update={"steps": steps, "batch": len(images)}))
     return lambda: inverter(images, seeds)
 
 

@@ -144,7 +144,7 @@ def test_finished_images_leave_the_batch_and_the_others_do_not_notice() -> None:
     free = invert(net, images, SEEDS, IriConfig(optimiser="adam", steps=120))
     # Passed by some images half-way and never by others.
     tolerance = float(free.residual.median()) * 1.5
-    found = invert(prefix, images, SEEDS, IriConfig(optimiser="adam", steps=120, tolerance=tolerance))
+    found = invert(prefix, images, SEEDS, IriConfig(optimiser="adam", steps=120, tolerance=tolerance, batch=6))
     done = found.residual <= tolerance
     assert done.any()
     sizes = sizes[2:]  # one image tells how deep the prefix is; the target

@@ -67,7 +67,7 @@ def _recording(prefix: Callable[[Tensor], Tensor]) -> tuple[Callable[[Tensor], T
 def test_a_level_holds_the_first_iterate_that_reaches_it_or_the_best(optimiser: Any) -> None:
     net, images = _net(), _images()
     # so large a step that r goes up and down
-    config = IriConfig(optimiser=optimiser, steps=40, lr=0.15, levels=LEVELS)
+    config = IriConfig(optimiser=optimiser, steps=40, lr=0.15, levels=LEVELS, batch=8)
     prefix, seen = _recording(net)
     found = invert(prefix, images, SEEDS, config)
     every = torch.stack([residual(net, x, net(images)) for x in seen[1:]])

@@ -104,6 +104,7 @@ def test_shared_work_is_merged_between_settings() -> None:
     [
         ({"fit": {"epochs": 5}}, True, True, False),
         ({"iri": {"steps": 10}}, True, False, True),
+        ({"iri": {"compile": False, "batch": 16}}, True, True, True),
         ({"protocol": "paper"}, True, True, False),
     ],
 )

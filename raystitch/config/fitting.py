@@ -36,8 +36,9 @@ class IriConfig(Part):
     cosine basis, with ReLUs that let some gradient through where they are off, and needs fewer still. ``preset: paper``
     (or ``paper_224``) fills in the published values; keys given beside it win. ``precision: mixed`` takes the first three
     quarters of the steps in bfloat16, ``bfloat16`` all; residuals are measured again in float32. ``compile`` lets torch
-    compile the steps, by default where a set is large enough to gain by it; that changes last digits, as another machine
-    does, and so not the set's id. An image whose residual is at most ``tolerance`` is finished and makes room for another.
+    compile the steps, by default where a set is large enough to gain by it; ``batch`` is how many images are moved at once, by
+    default as many as gain by it and fit in memory. Both change last digits, as another machine does, and so not the set's
+    id. An image whose residual is at most ``tolerance`` is finished and makes room for another.
     ``levels`` are residuals at which the run is to leave a set as well, one image at a time, as soon as each gets there;
     the set as good as the run gets comes on top. ``dtype`` is how pixels are stored; uint8 is rounded and r measured again.
     """
@@ -56,7 +57,7 @@ class IriConfig(Part):
         Field(max_length=20),
     ] = ()
     dtype: Literal["uint8", "float32"] = "uint8"
-    batch: int = Field(default=128, ge=1, le=1_000_000)
+    batch: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = "auto"
     shard_size: int = Field(default=512, ge=1, le=1_000_000)
     seed: Seed = 0
 

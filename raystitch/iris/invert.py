@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from raystitch.config import IriConfig
 from raystitch.iris import cosine
+from raystitch.iris.batching import batch_size
 from raystitch.iris.compiling import worth_compiling
 from raystitch.iris.optimisers import OPTIMISERS, SHALLOW
 from raystitch.iris.passes import Kept, Passes, Prefix, relative_error, scale_of
@@ -62,6 +63,12 @@ class Inverter:
     def __init__(self, prefix: Prefix, config: IriConfig, expected: int | None = None) -> None:
         self.prefix, self.config, self.expected = prefix, config, expected
         self._passes: Passes | None = None
+        self._batch = None if config.batch == "auto" else config.batch
+
+    def batch(self, images: Tensor) -> int:
+        """How many of such images (N, 3, H, W) are moved at once: as configured, or by what fits in memory."""
+        self._batch = self._batch or batch_size(self.prefix, images[:1].float())
+        return self._batch
 
     def __call__(self, images: Tensor, seeds: Sequence[int]) -> Inversion:
         """Invert; see :func:`invert`."""
@@ -71,7 +78,7 @@ class Inverter:
             return found
         with torch.no_grad():
             self._passes = self._passes or self._prepare(images)
-            search = _Search(self._passes, images, seeds, found)
+            search = _Search(self._passes, self.batch(images), images, seeds, found)
             search.run()
         return found
 
@@ -128,9 +135,11 @@ def residual(prefix: Prefix, candidates: Tensor, targets_z: Tensor) -> Tensor:
 
 @dataclass
 class _Search:
-    """One call: the images that wait are those of ``waiting``, those being moved are in a batch, the others are found."""
+    """One call: the images that wait are those of ``waiting``, those being moved are in a batch of at most ``size``, the
+    others are found."""
 
     passes: Passes
+    size: int
     images: Tensor
     seeds: Sequence[int]
     found: Inversion
@@ -143,9 +152,8 @@ class _Search:
 
     def _refilled(self, batch: Batch | None, waiting: Iterator[int]) -> Batch | None:
         """The batch with those that wait in its free places; ``None`` when nobody is left."""
-        size = self.passes.config.batch
-        free = size - (len(batch.rows) if batch else 0)
-        rows = list(itertools.islice(waiting, free)) if not batch or free >= REFILL * size else []
+        free = self.size - (len(batch.rows) if batch else 0)
+        rows = list(itertools.islice(waiting, free)) if not batch or free >= REFILL * self.size else []
         if not rows:
             return batch
         entering = self._entering(rows)

@@ -33,8 +33,8 @@ class Optimiser:
     Attributes:
         slope: residuals r (N,) → (dL/dr)/r (N,) of what each image minimises, L(r).
         begin: images (N, 3, H, W) → the state before the first step, tensors with N rows.
-        update: (images, gradient, state, step from 0, config) → next images, inside [0, 1], and next state. May
-            overwrite the state, not images or gradient.
+        update: (images, gradient, state, step from 0, config) → next images, inside [0, 1], and next state. It
+            overwrites nothing.
         softens: whether ReLUs that are off let some gradient through, from full strength to none over the run.
     """
 
@@ -58,12 +58,14 @@ def _subtract(x: Tensor, move: Tensor, alpha: float | ChannelSteps) -> Tensor:
 
 def _adam_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
     """Adam (Kingma & Ba 2015, algorithm 1) with β = (0.9, 0.99), a cosine step from ``lr`` to 0, and the box [0, 1]."""
-    return _move(x, *_moments(grad, state, step, config, (BETA1, BETA2))), state
+    state, spread, rate = _moments(grad, state, step, config, (BETA1, BETA2))
+    return _move(x, state[0], spread, rate), state
 
 
 def _shallow_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
     """Adam whose memory is a share of the run."""
-    return _move(x, *_moments(grad, state, step, config, _memory(config.steps))), state
+    state, spread, rate = _moments(grad, state, step, config, _memory(config.steps))
+    return _move(x, state[0], spread, rate), state
 
 
 def _spectral_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
@@ -73,8 +75,8 @@ def _spectral_step(x: Tensor, grad: Tensor, state: State, step: Step, config: Ir
     take no part in it (Bertsekas 1982, two-metric projection).
     """
     free = torch.where(grad > 0, x > 0, x < 1)
-    mean, spread, rate = _moments(to_cosine(grad * free), state, step, config, _memory(config.steps))
-    return from_cosine((mean / spread).mul_(rate)).mul_(free).add_(x).clamp_(0, 1), state
+    state, spread, rate = _moments(to_cosine(grad * free), state, step, config, _memory(config.steps))
+    return from_cosine((state[0] / spread).mul_(rate)).mul_(free).add_(x).clamp_(0, 1), state
 
 
 def _move(x: Tensor, mean: Tensor, spread: Tensor, rate: float | Tensor) -> Tensor:
@@ -90,17 +92,17 @@ def _memory(steps: int) -> tuple[float, float]:
 
 def _moments(
     grad: Tensor, state: State, step: Step, config: IriConfig, beta: tuple[float, float]
-) -> tuple[Tensor, Tensor, float | Tensor]:
-    """Update Adam's moments in place; returns mean, spread and rate, of which a step adds rate · mean / spread."""
+) -> tuple[State, Tensor, float | Tensor]:
+    """Adam's next moments (mean, square), spread and rate: a step adds rate · mean / spread."""
     (mean, square), (beta1, beta2) = state, beta
-    mean.lerp_(grad, 1 - beta1)
-    square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    mean = mean.lerp(grad, 1 - beta1)
+    square = (square * beta2).addcmul_(grad, grad, value=1 - beta2)
     first = cast(float, config.step_size)  # a config with steps per channel has another optimiser
     angle = _up_to(step, config.steps - 1) * (math.pi / config.steps)  # past its last step an image does not move
     cosine = angle.cos() if isinstance(angle, Tensor) else math.cos(angle)
     unbias = (1 - beta2 ** (step + 1)) ** 0.5
     rate = -first * 0.5 * (1 + cosine) * unbias / (1 - beta1 ** (step + 1))
-    return mean, square.sqrt().add_(EPSILON * unbias), rate
+    return (mean, square), square.sqrt().add_(EPSILON * unbias), rate
 
 
 def _up_to(step: Step, last: int) -> Step:

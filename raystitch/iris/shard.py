@@ -86,8 +86,9 @@ def make_shards(
 def _measured(inverter: Inverter, originals: Tensor, stored: Sequence[Tensor]) -> list[Tensor]:
     """r of what is stored of each image, (n,), for the best of each and for each level."""
     parts: list[list[Tensor]] = [[] for _ in stored]
-    for first in range(0, len(originals), inverter.config.batch):
-        part = slice(first, first + inverter.config.batch)
+    batch = inverter.batch(originals) if len(originals) else 1
+    for first in range(0, len(originals), batch):
+        part = slice(first, first + batch)
         target = inverter.prefix(originals[part])
         for measured, images in zip(parts, stored, strict=True):
             measured.append(residual(inverter.prefix, images[part].float() / 255, target))

@@ -66,7 +66,7 @@ def _origin(
 
 def iri_spec(iri: IriConfig) -> dict[str, Any]:
     """How a set is inverted; levels where there are any."""
-    without = {"lr", "compile"} | (set() if iri.levels else {"levels"})
+    without = {"lr", "compile", "batch"} | (set() if iri.levels else {"levels"})
     return {**iri.model_dump(mode="json", exclude=without), "step_size": iri.step_size}
 
 
