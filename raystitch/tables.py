@@ -22,7 +22,7 @@ from raystitch.errors import InputError
 from raystitch.store import Store
 
 FOLDER, MANIFEST = "compact", "compact/manifest.json"
-_TRIES = 3
+_TRIES, _AT_ONCE = 3, 1000
 _NAME = re.compile(r"[0-9a-f]{20}\.parquet")
 
 Damaged = Callable[[str], None]
@@ -107,16 +107,29 @@ def _read_units(store: Store, units: Collection[str], schema: pa.Schema, damaged
 def _read(
     store: Store, names: Sequence[str], schema: pa.Schema, damaged: Damaged, sound: Callable[[str, pa.Table], bool]
 ) -> Iterator[pa.Table]:
-    for name, content in zip(names, store.read_many(list(names)), strict=True):
-        try:
-            table = _fit_schema(pq.read_table(io.BytesIO(content)), schema)
-            whole = sound(name, table)
-        except (pa.ArrowException, OSError):  # no Parquet file, or columns of other types
-            whole = False
-        if whole:
-            yield table
-        else:
-            damaged(name)
+    """Files, some at a time as one table each: thousands of tables of one row would take gibibytes."""
+    for begin in range(0, len(names), _AT_ONCE):
+        part = list(names[begin : begin + _AT_ONCE])
+        tables = [
+            table
+            for name, content in zip(part, store.read_many(part), strict=True)
+            if (table := _decode(name, content, schema, damaged, sound)) is not None
+        ]
+        if tables:
+            yield pa.concat_tables(tables).combine_chunks()
+
+
+def _decode(
+    name: str, content: bytes, schema: pa.Schema, damaged: Damaged, sound: Callable[[str, pa.Table], bool]
+) -> pa.Table | None:
+    try:
+        table = _fit_schema(pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False), schema)
+        if sound(name, table):
+            return table
+    except (pa.ArrowException, OSError, KeyError):  # no Parquet file, columns of other types, or one twice
+        pass
+    damaged(name)
+    return None
 
 
 def _has_its_own_rows(name: str, table: pa.Table) -> bool:
@@ -147,6 +160,8 @@ def _encode(table: pa.Table) -> bytes:
 
 def _fit_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Files of older versions may lack columns: they become null."""
+    if table.schema.equals(schema):
+        return table
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in schema
