@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
 from s3server import free_ports
 
@@ -24,11 +25,13 @@ _RAY = str(Path(sys.executable).with_name("ray"))
 
 @dataclass(frozen=True)
 class Head:
-    """A running head: where it takes jobs, the folder that its session writes to, and where Prometheus would collect from."""
+    """A running head: where it takes jobs, the folder that its session writes to, where Prometheus would collect from, and the
+    token without which nobody gets in."""
 
     address: str
     folder: Path
     metrics: str
+    token: str
 
     def job(self, *command: str) -> list[str]:
         """What a user types to run a command in this repository as a job."""
@@ -38,7 +41,7 @@ class Head:
         """Output of ``ray job …``."""
         command = [_RAY, "job", *arguments[:1], "--address", self.address, *arguments[1:]]
         return subprocess.run(
-            command, env=environment(), capture_output=True, text=True, timeout=120, check=True
+            command, env=with_token(self.token), capture_output=True, text=True, timeout=120, check=True
         ).stdout
 
     def submit(self, *command: str) -> subprocess.CompletedProcess[str]:
@@ -56,7 +59,7 @@ class Head:
         return subprocess.Popen(
             self.job(*command),
             cwd=REPOSITORY,
-            env=environment(),
+            env=with_token(self.token),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -70,9 +73,15 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PATH": path, "RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1", **more}
 
 
+def with_token(token: str, **more: str) -> dict[str, str]:
+    """The same with Ray's token authentication, as ``cluster/`` turns it on."""
+    return environment(**{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, **more})
+
+
 @contextmanager
 def running_head(**variables: str) -> Iterator[Head]:
     """Start a head with two CPUs and ``variables`` in its environment; stop it at the end."""
+    token = token_hex(32)
     folder = Path(tempfile.mkdtemp(prefix="rs-", dir="/tmp"))  # short: it holds sockets
     names = ("port", "dashboard-port", "dashboard-agent-listen-port", "ray-client-server-port", "metrics-export-port")
     ports = dict(zip(names, free_ports(len(names)), strict=True))
@@ -81,13 +90,13 @@ def running_head(**variables: str) -> Iterator[Head]:
         f"--temp-dir={folder / 'ray'}", "--object-store-memory=200000000", "--disable-usage-stats",
         *(f"--{name}={port}" for name, port in ports.items()),
     ]  # fmt: skip
-    env = environment(RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0", **variables)  # every listener on loopback
+    env = with_token(token, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0", **variables)  # every listener on loopback
     with (folder / "head.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd=folder)
     try:
         address = f"http://127.0.0.1:{ports['dashboard-port']}"
         _await_answer(f"{address}/api/version", process, folder / "head.log")
-        yield Head(address, folder, f"http://127.0.0.1:{ports['metrics-export-port']}/metrics")
+        yield Head(address, folder, f"http://127.0.0.1:{ports['metrics-export-port']}/metrics", token)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -100,6 +109,10 @@ def _await_answer(url: str, process: subprocess.Popen[bytes], log: Path) -> None
         try:
             with urllib.request.urlopen(url, timeout=10):
                 return
+        except urllib.error.HTTPError as answer:
+            if answer.code == 401:  # it wants the token
+                return
+            raise
         except (urllib.error.URLError, OSError):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()

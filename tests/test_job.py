@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pandas as pd
 import pytest
 from faulty_proxy import faulty_proxy
-from ray_head import REPOSITORY, Head, environment, running_head
+from ray_head import REPOSITORY, Head, environment, running_head, with_token
 from s3server import BUCKET, S3Server
 
 import raystitch
@@ -131,6 +131,17 @@ def test_a_job_says_what_is_wrong_and_that_it_failed(arguments: list[str], probl
     assert "exit code 2" in done.stdout
 
 
+def test_nobody_submits_without_the_token(head: Head) -> None:
+    before = head.ray("list").count("raysubmit_")
+    for token in ("", "0" * 64):
+        command = head.job("python", "-m", "raystitch.sweep", CONFIG)
+        env = with_token(token) if token else environment()
+        done = subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=120)
+        assert done.returncode != 0
+        assert "Authentication" in done.stdout + done.stderr
+    assert head.ray("list").count("raysubmit_") == before
+
+
 def test_faults_and_an_absence_of_30_s_change_nothing(head: Head, s3: S3Server, reference: Path) -> None:
     with faulty_proxy(s3.endpoint) as proxy:
         job = head.start(*sweep(proxy.url, "faults"))
@@ -176,7 +187,7 @@ def test_no_secret_is_written_anywhere(head: Head, s3: S3Server, reference: Path
     }
     written |= s3.files("")
     assert len([name for name in written if "job-driver" in name]) >= 2
-    for secret in (s3.key, s3.secret):
+    for secret in (s3.key, s3.secret, head.token):
         forms = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], base64.b64encode(secret.encode()).decode()}
         for form in forms:
             assert not [name for name, content in written.items() if form.encode() in content], form
