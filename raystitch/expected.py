@@ -80,12 +80,12 @@ def _compare(config: DataConfig, where: str, train: int | None, test: int | None
 
 def _checked(config: DataConfig, where: str, facts: DataFacts) -> DataFacts:
     if facts.num_classes < 2:
-        raise InputError(where, facts.num_classes, "a dataset needs at least two classes")
+        raise InputError(f"{where}.classes", facts.num_classes, "a dataset needs at least two classes")
     if config.cue is not None:
         try:
             data.make_cue(config.cue, facts.num_classes, facts.size, "train")
         except InputError as error:
-            raise InputError(f"{where}.cue", error.value, error.problem) from error
+            raise InputError(f"{where}.{error.where}", error.value, error.problem) from error
     return facts
 
 

@@ -113,6 +113,18 @@ def test_every_count_has_an_upper_bound(path: str, most: int) -> None:
         assert str(most) in line
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        ("iri.compile", 3, "iri.compile = 3: give true or false or 'auto'"),
+        ("iri.batch", "many", "iri.batch = 'many': give an integer or 'auto'"),
+        ("iri.batch", 0, "iri.batch = 0: must be greater than or equal to 1 or 'auto'"),
+    ],
+)
+def test_a_number_or_a_word_says_both(path: str, value: object, line: str) -> None:
+    assert refusal(with_value(path, value)) == line
+
+
 @pytest.mark.parametrize("number", [NAN, INF, -INF, ".nan"])
 @pytest.mark.parametrize(
     "path",

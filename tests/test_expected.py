@@ -111,8 +111,15 @@ def test_made_up_fingerprints_follow_the_config_of_the_split(tmp_path: Path) -> 
             "no such folder; to plan without the files, give expect.train and expect.test and expect.classes",
         ),
         ({"classes": ["a", "b"]}, "data.mine.expect.classes = 10: the dataset has 2 classes"),
-        ({"classes": ["a"], "expect": {"train": 5, "test": 5}}, "data.mine = 1: a dataset needs at least two classes"),
-        ({"cue": {"kind": "pixel", "size": 9}}, "data.mine.cue = 9: the marker is larger than the images"),
+        (
+            {"classes": ["a"], "expect": {"train": 5, "test": 5}},
+            "data.mine.classes = 1: a dataset needs at least two classes",
+        ),
+        ({"cue": {"kind": "pixel", "size": 9}}, "data.mine.cue.size = 9: the marker is larger than the images"),
+        (
+            {"cue": {"kind": "rand", "placement": "class", "size": 6}},
+            "data.mine.cue.size = 6: images of 8 pixels have 9 places for it, and there are 10 classes; use at most 5",
+        ),
         ({"classes": "/nowhere/list.txt"}, "data.mine.classes = '/nowhere/list.txt': cannot be read"),
     ],
 )
@@ -188,8 +195,8 @@ BAD = {
         ["data.mine.classes = 'klass1'", "'class1'"],
     ),
     "class list that is not there": ({"classes": "/nowhere.txt"}, 3, ["data.mine.classes = '/nowhere.txt'"]),
-    "one class": ({}, 1, ["data.mine = 1", "at least two classes"]),
-    "one class in the list": ({"classes": ["class2"]}, 3, ["data.mine = 1", "at least two classes"]),
+    "one class": ({}, 1, ["data.mine.classes = 1", "at least two classes"]),
+    "one class in the list": ({"classes": ["class2"]}, 3, ["data.mine.classes = 1", "at least two classes"]),
     "marker larger than the image": ({"cue": {"kind": "pixel", "size": 9}}, 3, ["data.mine.cue", "= 9", "at most 8"]),
     "not what is expected": ({"expect": {"train": 20}}, 3, ["data.mine.expect.train = 20", "has 12 training images"]),
 }

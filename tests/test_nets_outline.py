@@ -97,7 +97,7 @@ def study(**model: object) -> dict[str, Any]:
     ("model", "problem"),
     [
         ({"points": ["layer1.0.conv1"]}, r"models\.m\.points = 'layer1\.0\.conv1': .* skips past it"),
-        ({"arch": "vit_tiny_patch16_224"}, r"models\.m\.arch = 'VisionTransformer': does not take 8×8 images"),
+        ({"arch": "vit_tiny_patch16_224"}, r"models\.m\.arch = 'vit_tiny_patch16_224': does not take 8×8 images"),
         ({"arch": "resnet_mini", "args": {"width": 0}}, r"models\.m\.args"),
     ],
 )

@@ -145,8 +145,6 @@ def test_an_end_that_no_single_tensor_runs_through(tmp_path: Path, capsys: pytes
     end = {"arch": "pit_ti_224", "args": {"img_size": 64}, "data": "digits", "untrained": True}
     study = changed(data__digits__size=64, models__end=end, settings={"pair": {"front": "net", "end": "end"}})
     line = refused(tmp_path, capsys, study)
-    assert line.startswith(
-        "raystitch: models.end.arch = 'PoolingVisionTransformer': no place was found where one tensor"
-    )
+    assert line.startswith("raystitch: models.end.arch = 'pit_ti_224': no place was found where one tensor")
     assert "is needed beside others until" in line
     assert line.endswith("'norm', 'head_drop'")

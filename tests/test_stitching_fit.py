@@ -210,7 +210,7 @@ def test_float_images_are_taken_as_they_are():
 
 
 def test_impossible_fits_are_refused():
-    with pytest.raises(InputError, match=r"fit\.batch = 128: there are only 72 images"):
+    with pytest.raises(InputError, match=r"fit\.batch = 128: there are 72 images .*; use at most 72"):
         fit(conv_net(0), conv_net(1), config=recipe(batch=128))
     with pytest.raises(InputError, match="front point = 4: this net has points 1 to 3"):
         fit(conv_net(0), conv_net(1), points=(4, 1))

@@ -12,7 +12,7 @@ from raystitch.errors import InputError, did_you_mean
 
 _NAMED = ("data", "models", "settings")
 """Sections whose keys are names that the user chose."""
-_BRANCHES = {"int", "str", "CueConfig", "TrainConfig", "Normalisation"}
+_BRANCHES = {"int", "str", "bool", "CueConfig", "TrainConfig", "Normalisation"}
 _KEY = "[key]"
 
 
@@ -21,9 +21,9 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
 
     The value is shown where it is short; null is called null, and keys are compared with those that exist.
     """
-    problem = error.errors(include_url=False)[0]
+    problem, *others = error.errors(include_url=False)
     loc, value = problem["loc"], problem["input"]
-    path = [str(part) for depth, part in enumerate(loc) if _is_written(loc, depth)]
+    path = _written(loc)
     where = ".".join(map(_shown, path)) or "config"
     if problem["type"] == "extra_forbidden":
         known = list(_model_at(root, path[:-1]).model_fields)
@@ -38,6 +38,10 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
             where, None, f"a name is text; write it in quotes, '{path[-1]}'" if value else "a key is empty"
         )
     remedy = _remedy(problem, root, path)
+    if (
+        words := [o for o in others if o["type"] == "literal_error" and _written(o["loc"]) == path]
+    ) and problem != words[0]:
+        remedy += f" or {words[0]['ctx']['expected']}"
     if value is None and path:
         field = _model_at(root, path[:-1]).model_fields.get(path[-1])
         optional = field is not None and not field.is_required()
@@ -80,6 +84,10 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "less_than": lambda c: f"must be less than {c['lt']:g}",
     "less_than_equal": lambda c: f"must be less than or equal to {c['le']:.10g}",
 }
+
+
+def _written(loc: Sequence[Any]) -> list[str]:
+    return [str(part) for depth, part in enumerate(loc) if _is_written(loc, depth)]
 
 
 def _is_written(loc: Sequence[Any], depth: int) -> bool:

@@ -7,6 +7,7 @@ cue's seed, the split and the index.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -83,18 +84,23 @@ def make_cue(config: CueConfig, num_classes: int, size: int, split: Split) -> Cu
     the same index have unrelated places. With ``placement: class`` the place tells the class, also for ``rand``.
 
     Raises:
-        InputError: the marker is larger than the image, or there are too many classes to give each a colour.
+        InputError: the marker is larger than the image, or there are too many classes to give each a colour or a place.
     """
     side = config.size if config.size is not None else max(1, round(4 * size / 32))
     if side > size:
         raise InputError("cue.size", side, f"the marker is larger than the images; use at most {size}")
+    steps = size - side + 1
+    if config.placement == "class" and steps**2 < num_classes:
+        most = max(1, size + 1 - math.ceil(num_classes**0.5))
+        problem = f"images of {size} pixels have {steps**2} places for it, and there are {num_classes} classes"
+        raise InputError("cue.size", side, f"{problem}; use at most {most}")
     if config.kind == "pixel" and num_classes > _MAX_COLOURS:
         raise InputError("cue.kind", "pixel", f"has colours for at most {_MAX_COLOURS} classes, not {num_classes}")
     return Cue(
         side=side,
         image_size=size,
         colours=torch.tensor(_class_colours(num_classes, config.seed)) if config.kind == "pixel" else None,
-        places=_class_places(num_classes, size - side + 1, config.seed) if config.placement == "class" else None,
+        places=_class_places(num_classes, steps, config.seed) if config.placement == "class" else None,
         stream=_stream(config.seed, split),
     )
 
@@ -143,9 +149,8 @@ def _class_colours(num_classes: int, seed: int) -> NDArray[np.uint8]:
 
 
 def _class_places(num_classes: int, steps: int, seed: int) -> Tensor:
-    """Top and left of each class, int64 (C, 2): all different as long as there are enough places."""
-    order = _permutation(steps * steps, _stream(seed, "places"))
-    cell = order[torch.arange(num_classes) % len(order)]
+    """Top and left of each class, int64 (C, 2), all different."""
+    cell = _permutation(steps * steps, _stream(seed, "places"))[:num_classes]
     return torch.stack([cell // steps, cell % steps], dim=1)
 
 

@@ -49,14 +49,15 @@ class NormalisedNet(nn.Module):
         net: takes normalised images. In-place activations of it are made out of place; its outputs stay the same.
         mean: three channel means in pixel units [0, 1].
         std: three channel standard deviations in the same units.
+        label: what errors call it; by default the name of its class.
     """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, net: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(self, net: nn.Module, mean: Sequence[float], std: Sequence[float], label: str | None = None) -> None:
         super().__init__()
-        self.net = net
+        self.net, self.label = net, label or type(net).__name__
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(1, -1, 1, 1), persistent=False)
         for module in net.modules():
@@ -108,7 +109,7 @@ def build_net(
     parameters = list(net.parameters())
     if not parameters or any(isinstance(parameter, UninitializedParameter) for parameter in parameters):
         raise InputError("arch", arch, "its net has lazy layers" if parameters else "its net has no parameters")
-    return NormalisedNet(net, mean, std)
+    return NormalisedNet(net, mean, std, label=arch)
 
 
 @contextmanager

@@ -110,9 +110,7 @@ def live_nodes(net: NormalisedNet, traced: Trace) -> Liveness:
     """Liveness of a traced net, or an :class:`InputError` if its output is not one tensor computed from the images."""
     live = liveness(traced.graph)
     if live is None:
-        raise InputError(
-            "arch", type(net.net).__name__, "its output is not one tensor of logits computed from the images"
-        )
+        raise InputError("arch", net.label, "its output is not one tensor of logits computed from the images")
     return live
 
 

@@ -33,7 +33,7 @@ def find_classifier(net: nn.Module, size: int) -> str:
     found = [path for path, out in outputs.items() if isinstance(logits, Tensor) and _same(out, logits)]
     if not found:
         problem = "method simclr needs a net whose logits come from one linear layer on a feature vector; it has none"
-        raise InputError("arch", type(getattr(net, "net", net)).__name__, problem)
+        raise InputError("arch", getattr(net, "label", type(net).__name__), problem)
     return found[-1]
 
 

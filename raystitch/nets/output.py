@@ -27,7 +27,7 @@ def check_output(net: NormalisedNet, images: Tensor, num_classes: int | None = N
     Raises:
         InputError: the net does not take the images, or its output is not finite logits of shape (N, C).
     """
-    name = type(net.net).__name__
+    name = net.label
     _check_finite("normalise", name, "its mean or std", net.mean, net.std)
     try:
         with evaluating(net), torch.no_grad():

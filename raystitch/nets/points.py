@@ -67,7 +67,7 @@ def number_points(
     chosen = sorted(nodes, key=lambda module: live.order[nodes[module]])
     points = tuple(_point(i + 1, module, kinds) for i, module in enumerate(chosen))
     if not points:
-        raise InputError("arch", type(net.net).__name__, f"no place was found {why_nowhere(traced, live)}")
+        raise InputError("arch", net.label, f"no place was found {why_nowhere(traced, live)}")
     return points, [nodes[module] for module in chosen]
 
 
@@ -120,7 +120,7 @@ def shapes_of(recorder: ShapeRecorder, images: Tensor) -> dict[fx.Node, tuple[in
         recorder.run(images)
     except Exception as error:
         problem = "its traced graph does not run as the net does, so it cannot be cut"
-        raise InputError("arch", type(getattr(recorder.module, "net", recorder.module)).__name__, problem) from error
+        raise InputError("arch", getattr(recorder.module, "label", type(recorder.module).__name__), problem) from error
     return recorder.shapes
 
 
@@ -154,15 +154,9 @@ def _check_chain(net: NormalisedNet, chain: CutNet, images: Tensor, expected: Te
         before = z.clone()
         after = segment(z)
         if not torch.equal(z, before):
-            raise InputError(
-                "arch", type(net.net).__name__, "a module of it overwrites its input, so it cannot be cut there"
-            )
+            raise InputError("arch", net.label, "a module of it overwrites its input, so it cannot be cut there")
         if not bool(torch.isfinite(after).all()):
-            raise InputError(
-                "arch", type(net.net).__name__, "computes NaN or infinite values inside from images in [0, 1]"
-            )
+            raise InputError("arch", net.label, "computes NaN or infinite values inside from images in [0, 1]")
         z = after
     if not torch.allclose(z, expected, rtol=0, atol=TOLERANCE * max(1.0, float(expected.abs().max()))):
-        raise InputError(
-            "arch", type(net.net).__name__, "its traced graph does not reproduce its outputs, so it cannot be cut"
-        )
+        raise InputError("arch", net.label, "its traced graph does not reproduce its outputs, so it cannot be cut")

@@ -56,7 +56,7 @@ def trace(net: NormalisedNet) -> Trace:
             except Exception as error:
                 culprit = tracer.culprit
                 if culprit is None or culprit is net.net:
-                    raise InputError("arch", type(net.net).__name__, f"cannot be traced: {error}") from error
+                    raise InputError("arch", net.label, f"cannot be traced: {error}") from error
                 leaf_types.add(type(culprit))
     _make_out_of_place(graph)
     return Trace(graph, tracer.outputs, tracer.scopes, frozenset(tracer.leaves))

@@ -78,7 +78,7 @@ def load_weights(net: NormalisedNet, weights: Mapping[str, Tensor], name: str) -
     unexpected = [key for key in given if key not in expected]
     if missing or unexpected:
         parts = [f"{word} {_few(keys)}" for word, keys in (("lacks", missing), ("has unknown", unexpected)) if keys]
-        raise InputError(name, None, f"does not fit {type(net.net).__name__}: {'; '.join(parts)}")
+        raise InputError(name, None, f"does not fit {net.label}: {'; '.join(parts)}")
     for key, tensor in given.items():
         if fault := _odd_kind(expected[key], tensor):
             raise InputError(name, None, f"{key} {fault}")

@@ -93,7 +93,10 @@ def fit_stitches(
     if EXACT in names:
         check_exact(stitch, config.stitch.kind, moving, attack is not None)
     if len(data.images) < config.batch:
-        raise InputError("fit.batch", config.batch, f"there are only {len(data.images)} images to train the stitch on")
+        most = len(data.images)
+        raise InputError(
+            "fit.batch", config.batch, f"there are {most} images to train the stitch on; use at most {most}"
+        )
     if end_data is not None and (attack is not None or moving or len(end_data.images) != len(data.images)):
         raise ValueError("end_data goes with as many images that are neither attacked nor augmented")
     f, g = private_copy(front, device), private_copy(end, device)
