@@ -84,8 +84,8 @@ class Inverter:
 
     def _prepare(self, images: Tensor) -> Passes:
         """The configured optimiser, in pixels where the transforms of ``spectral_adam`` would be a burden."""
-        with FlopCounterMode(display=False) as counter:
-            self.prefix(images[:1].float())
+        with torch.enable_grad(), FlopCounterMode(display=False) as counter:
+            _check_representation(self.prefix(images[:1].float().detach().requires_grad_()))
         flops, optimiser = counter.get_total_flops(), OPTIMISERS[self.config.optimiser]
         spectral = self.config.optimiser == "spectral_adam"
         if spectral and flops < SPECTRAL_SHARE * 2 * cosine.flops(images.shape[1:]):
@@ -110,7 +110,8 @@ def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConf
         ‖prefix(x')‖₂.
 
     Raises:
-        ValueError: images outside [0, 1], or another number of seeds than of images.
+        ValueError: images outside [0, 1], another number of seeds than of images, or a prefix that gives anything but one
+            row for each image, with a gradient to it.
         FloatingPointError: the prefix gave a representation that is not finite.
     """
     return Inverter(prefix, config)(images, seeds)
@@ -216,4 +217,15 @@ def _check(images: Tensor, seeds: Sequence[int]) -> None:
     if not (low >= 0 and high <= 1):
         raise ValueError(
             f"images must lie in [0, 1] (normalisation belongs inside the net); found [{low:.3g}, {high:.3g}]"
+        )
+
+
+def _check_representation(z: object) -> None:
+    """Of one image that requires a gradient."""
+    if not isinstance(z, Tensor) or z.dim() == 0 or len(z) != 1:
+        found = f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
+        raise ValueError(f"the front must give one tensor with a row for each image; for one image it gave {found}")
+    if not z.requires_grad:
+        raise ValueError(
+            "the front's representation has no gradient to its images: it is constant, detached, or computed under no_grad"
         )

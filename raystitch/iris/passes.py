@@ -7,6 +7,7 @@ the errors and activations with one another, and the optimiser's arithmetic.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from torch import Tensor
 from raystitch.config import IriConfig
 from raystitch.iris.optimisers import Optimiser, State
 from raystitch.nets import SoftPrefix
+
+_log = logging.getLogger(__name__)
 
 Prefix = Callable[[Tensor], Tensor]
 Age = int | Tensor
@@ -63,15 +66,42 @@ class Passes:
     """A prefix, an optimiser and a configuration, as one step of all images.
 
     Attributes:
-        step: (x, target, scale, state, kept, sound, age, low) → the next x, state, kept and sound. The prefix runs forward and
-            backward, in bfloat16 if ``low``; what it represents x as is measured and recorded; x moves.
         compiled: whether the step is. It then takes each image's age as a tensor, since a number would be compiled in.
     """
 
     def __init__(self, prefix: Prefix, optimiser: Optimiser, config: IriConfig, compiled: bool = False) -> None:
         self.prefix, self.optimiser, self.config, self.compiled = prefix, optimiser, config, compiled
         self._softens = optimiser.softens and isinstance(prefix, SoftPrefix)
-        self.step: Callable[..., Moved] = _compiled(self._step) if compiled else self._step
+        self._fast: Callable[..., Moved] | None = _compiled(self._step) if compiled else None
+
+    def step(
+        self,
+        x: Tensor,
+        target: Tensor,
+        scale: Tensor,
+        state: State,
+        kept: tuple[Kept, ...],
+        sound: Tensor,
+        age: Age,
+        low: bool,
+    ) -> Moved:
+        """The prefix runs forward and backward, in bfloat16 if ``low``; what it gives is measured and recorded; x moves.
+
+        A step that cannot be compiled is taken as it is written, and so are all after it: a net whose operations depend on the
+        values of its tensors, say, or a compiler without Python's headers.
+        """
+        given = (x, target, scale, state, kept, sound, age, low)
+        if self._fast:
+            try:
+                return self._fast(*given)
+            except (torch.OutOfMemoryError, MemoryError):
+                raise
+            except Exception as error:  # whatever else it is: if the step itself is wrong, it says so below
+                _log.warning(
+                    "iri.compile: goes on without, since this net's steps do not compile: %s", _first_line(error)
+                )
+            self._fast, self.compiled = None, False
+        return self._step(*given)
 
     def residual(self, x: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         """r of each image in full precision, float32 (B,)."""
@@ -149,8 +179,16 @@ def norm_of(z: Tensor) -> Tensor:
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Each with a cache of its own, where torch offers it: all prefixes share a code, of which torch compiles only eight."""
+    """As one graph or not at all: in pieces a step gains nothing.
+
+    Each with a cache of its own, where torch offers it: all prefixes share a code, of which torch compiles only eight.
+    """
     known = inspect.signature(torch.compile).parameters
     isolated: dict[str, Any] = {"isolate_recompiles": True} if "isolate_recompiles" in known else {}
-    done: Callable[..., Any] = torch.compile(function, **isolated)
+    done: Callable[..., Any] = torch.compile(function, fullgraph=True, **isolated)
     return done
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

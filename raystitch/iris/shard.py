@@ -85,7 +85,7 @@ def make_shards(
 @torch.no_grad()
 def _measured(inverter: Inverter, originals: Tensor, stored: Sequence[Tensor]) -> list[Tensor]:
     """r of what is stored of each image, (n,), for the best of each and for each level."""
-    parts: list[list[Tensor]] = [[] for _ in stored]
+    parts: list[list[Tensor]] = [[originals.new_empty(0)] for _ in stored]
     batch = inverter.batch(originals) if len(originals) else 1
     for first in range(0, len(originals), batch):
         part = slice(first, first + batch)

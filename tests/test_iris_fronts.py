@@ -1,0 +1,97 @@
+"""Fronts that a search cannot compile, or cannot invert at all: the first go on as written, the others say why in one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from raystitch.config import IriConfig
+from raystitch.iris import Inverter, invert, make_shards
+from raystitch.iris.compiling import can_compile
+
+needs_compiler = pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
+IMAGES = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+CONFIG = IriConfig(optimiser="adam", steps=5, batch=3, levels=(0.5,), compile=False)
+
+
+def _branching(x: Tensor) -> Tensor:
+    """Which operations it runs depends on what is in the tensor."""
+    return x.sin() if x.mean() > 0 else x.cos()
+
+
+@needs_compiler
+def test_a_front_that_does_not_compile_is_inverted_as_written(caplog: pytest.LogCaptureFixture) -> None:
+    config = CONFIG.model_copy(update={"compile": True})
+    with caplog.at_level(logging.WARNING, logger="raystitch"):
+        found = invert(_branching, IMAGES, range(5), config)
+    plain = invert(torch.sin, IMAGES, range(5), CONFIG)  # pixels are positive: that branch is never left
+    for own, other in ((found, plain), (found.levels[0], plain.levels[0])):
+        torch.testing.assert_close(own.images, other.images)
+        assert torch.equal(own.steps, other.steps)
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("raystitch")]
+    assert line.startswith("iri.compile: goes on without")
+    assert "\n" not in line
+
+
+@needs_compiler
+def test_a_compiler_that_fails_costs_speed_only(tmp_path: Path) -> None:
+    for name in ("g++", "clang++", "c++"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'fatal error: Python.h: No such file' >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "CXX": "g++", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    code = (
+        "import torch; from raystitch.config import IriConfig; from raystitch.iris import invert;"
+        "image = torch.full((1, 3, 4, 4), 0.5);"
+        "config = IriConfig(steps=100, compile=True);"
+        "print(invert(torch.sin, image, [1], config).residual.item() < 0.05)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=200)
+    assert done.stdout == "True\n", done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_of_the_front_itself_is_its_own() -> None:
+    calls = []
+
+    def broken(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        if len(calls) > 2:
+            raise ZeroDivisionError("mine")
+        return x.sin()
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        invert(broken, IMAGES, range(5), CONFIG.model_copy(update={"compile": can_compile(torch.device("cpu"))}))
+
+
+@pytest.mark.parametrize("batch", [2, "auto"])
+@pytest.mark.parametrize(
+    ("front", "told"),
+    [
+        (lambda x: x.detach() * 2, "has no gradient to its images"),
+        (lambda x: torch.ones(len(x), 4), "has no gradient to its images"),
+        (lambda x: (x, x), "for one image it gave tuple"),
+        (lambda x: x.sum(), r"for one image it gave shape \(\)"),
+        (lambda x: torch.cat([x, x]), r"for one image it gave shape \(2, 3, 4, 4\)"),
+    ],
+)
+def test_what_cannot_be_inverted_is_one_line(front: Any, told: str, batch: Any) -> None:
+    with pytest.raises(ValueError, match=f"^the front.*{told}"):
+        invert(front, IMAGES, range(5), CONFIG.model_copy(update={"batch": batch}))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_no_images_are_an_empty_shard_at_every_level(dtype: Any) -> None:
+    inverter = Inverter(torch.sin, CONFIG.model_copy(update={"dtype": dtype}))
+    none = torch.empty(0, 3, 4, 4, dtype=torch.uint8)
+    shards = make_shards(inverter, none, torch.empty(0, dtype=torch.int64), 7)
+    assert {level: shard.images.shape for level, shard in shards.items()} == dict.fromkeys((None, 0.5), (0, 3, 4, 4))
+    assert all(len(shard.residual) == 0 and str(shard.images.dtype) == dtype for shard in shards.values())
