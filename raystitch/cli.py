@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from raystitch import commands
 from raystitch.access import redact, set_endpoint, without_credentials
 from raystitch.config import server_url
+from raystitch.damage import told_in_one_line
 from raystitch.errors import InputError
 
 _PLAN_TEXT = "what would run: units by kind, shared, done and missing, and the cost; of several studies also together"
@@ -26,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _refuse_credentials(arguments)
         _use_endpoint(getattr(arguments, "endpoint", None))
-        return int(arguments.run(arguments))
+        with told_in_one_line():
+            return int(arguments.run(arguments))
     except InputError as error:
         print(f"raystitch: {redact(str(error))}", file=sys.stderr)
         return 2

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from raystitch.damage import warn_of_damage
 from raystitch.gallery import decode_gallery
 from raystitch.report import GalleryEntry, IriFacts, IriLevel, StudyFacts, write_report
-from raystitch.results import load_table, read_study, warn_of_damage
+from raystitch.results import load_table, read_study
 from raystitch.schedule import list_files
 from raystitch.store import Store
 from raystitch.units import IriUnit, ModelUnit, still_needed

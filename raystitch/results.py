@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import io
 import json
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,10 +40,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raystitch.config import StudyConfig
+from raystitch.damage import warn_of_damage
 from raystitch.errors import InputError, did_you_mean
 from raystitch.plan import Plan
 from raystitch.store import Store
-from raystitch.tables import FOLDER, Merged, compact, read_rows, read_tables
+from raystitch.tables import Merged, compact, read_rows, read_tables
 from raystitch.units import FitUnit, IriUnit, Unit
 
 METRICS = (
@@ -210,7 +210,7 @@ def read_study(store: Store, sweep: str) -> dict[str, Any]:
     try:
         study: dict[str, Any] = json.loads(store.read(f"sweeps/{sweep}/study.json"))
         config, units = study["config"], study["units"]
-        if not (isinstance(config, dict) and isinstance(units, list) and all(map(_UNIT_KEYS.issubset, units))):
+        if not (isinstance(config, dict) and isinstance(units, list) and all(map(_is_unit, units))):
             raise TypeError("not the record of a study")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{store.url}/sweeps/{sweep}/study.json", None, "is damaged; run the sweep again") from error
@@ -219,6 +219,10 @@ def read_study(store: Store, sweep: str) -> dict[str, Any]:
         hint = did_you_mean(sweep, known) if known else "; there are none"
         raise InputError("sweep", sweep, f"no such sweep in {store.url}{hint}") from None
     return study
+
+
+def _is_unit(record: object) -> bool:
+    return isinstance(record, dict) and all(isinstance(record.get(key), str) for key in _UNIT_KEYS)
 
 
 def load_results(
@@ -278,11 +282,3 @@ def _there(store: Store, names: list[str], damaged: Callable[[str], None]) -> li
     for name in sorted(set(names) - set(there)):
         damaged(name)
     return there
-
-
-def warn_of_damage(name: str) -> None:
-    """Warn the caller of a file that could not be read and is left out."""
-    again = (
-        "'raystitch compact' makes it again" if name.startswith(f"{FOLDER}/") else "run the sweep again to have it made"
-    )
-    warnings.warn(f"{name} is damaged or missing, and left out; {again}", stacklevel=4)

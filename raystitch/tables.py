@@ -87,7 +87,7 @@ def read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
         if name is None:
             break
         try:
-            found = list(_read(store, [f"{FOLDER}/{name}"], schema, damaged, _has_no_row_twice))
+            found = list(_read(store, [f"{FOLDER}/{name}"], schema, damaged, _has_rows_of_units))
         except FileNotFoundError:
             continue
         return pa.concat_tables([schema.empty_table(), *found])
@@ -134,10 +134,14 @@ def _decode(
 
 def _has_its_own_rows(name: str, table: pa.Table) -> bool:
     unit = name.rsplit("/", 1)[-1].removesuffix(".parquet")
-    return set(table["unit"].to_pylist()) == {unit}
+    return set(table["unit"].to_pylist()) == {unit} and _has_no_row_twice(table)
 
 
-def _has_no_row_twice(name: str, table: pa.Table) -> bool:
+def _has_rows_of_units(name: str, table: pa.Table) -> bool:
+    return not table["unit"].null_count and _has_no_row_twice(table)
+
+
+def _has_no_row_twice(table: pa.Table) -> bool:
     """A unit has one row for each evaluation set."""
     keys = [key for key in ("unit", "eval_set") if key in table.column_names]
     return "eval_set" not in keys or len(table.group_by(keys).aggregate([])) == len(table)

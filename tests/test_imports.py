@@ -14,7 +14,7 @@ LEVELS = [
     {"remote"},
     {"config", "store", "progress", "tarball"},
     {"units", "tables", "heartbeat"},
-    {"plan"},
+    {"plan", "damage"},
     {"results", "analysis", "predictions"},
     {"schedule"},
     {"nets", "data"},

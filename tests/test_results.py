@@ -154,6 +154,7 @@ def test_a_study_without_its_rows_is_damage_of_one_line(tmp_path: Path, sweep: s
 @pytest.mark.parametrize(
     "record",
     ["", "{", "[]", "3", "null", "{}", '{"config": {}}', '{"config": [], "units": []}', '{"config": {}, "units": {}}',
+     '{"config": {}, "units": [{"id": 1, "kind": 2, "marker": 3, "label": 4}]}', '{"config": {}, "units": [["id", "kind"]]}',
      '{"config": {}, "units": [3]}', '{"config": {}, "units": [{"id": "x"}]}', "[" * 100_000],
 )  # fmt: skip
 def test_a_damaged_record_of_a_study_is_one_line(tmp_path: Path, record: str) -> None:

@@ -15,8 +15,10 @@ from test_plan import CATALOGUE, study
 from test_results import row
 
 from raystitch.cli import main
+from raystitch.damage import DamageWarning
 from raystitch.plan import expand
-from raystitch.results import MEASURED, encode_rows, load_table, merge_rows, publish_study
+from raystitch.reporting import publish_report
+from raystitch.results import MEASURED, encode_rows, load_results, load_table, merge_rows, publish_study
 from raystitch.store import Store
 from raystitch.tables import MANIFEST, compact
 from raystitch.units import FitUnit
@@ -174,6 +176,48 @@ def test_a_file_with_rows_of_another_unit_is_damaged_and_never_doubles_any(store
         assert set(table["unit"]) == {units[1].id, units[2].id}
         assert not table.duplicated(["setting", "unit", "eval_set"]).any()
     assert set(names) == {units[0].marker}
+
+
+def test_a_unit_with_an_evaluation_set_twice_is_damaged_and_never_merged(store: Store) -> None:
+    units = _units()
+    _finish(store, units[:3])
+    store.replace(units[0].marker, encode_rows([row(units[0], 1.0), row(units[0], 2.0)]))
+    names: list[str] = []
+    for _ in range(2):
+        compact(store, MEASURED, names.append)
+        assert set(load_table(store, on_damage=names.append)["unit"]) == {units[1].id, units[2].id}
+    assert set(names) == {units[0].marker}, "the merged file never is"
+
+
+@pytest.mark.parametrize("foreign", [{"x": [1]}, {"unit": pa.array([None], pa.string()), "eval_set": ["test"]}])
+def test_a_merged_file_of_something_else_adds_nothing(store: Store, foreign: dict[str, object]) -> None:
+    _finish(store, _units()[:3])
+    before, merged, other = _table(store), merge_rows(store), io.BytesIO()
+    assert merged is not None
+    pq.write_table(pa.table(foreign), other)
+    store.replace(merged.name, other.getvalue())
+    names: list[str] = []
+    pd.testing.assert_frame_equal(load_table(store, on_damage=names.append), before)
+    again = compact(store, MEASURED, names.append)
+    assert again is not None
+    assert (again.units, again.added) == (3, 3)
+    assert set(names) == {merged.name}
+
+
+def test_damage_is_one_line_of_the_command_and_a_warning_at_the_line_that_called(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    units = _units()
+    _finish(store, units[:3])
+    store.replace(units[1].marker, b"PAR1")
+    line = f"{units[1].marker} is damaged or missing, and left out; run the sweep again to have it made"
+    for command in ("results", "compact", "report"):
+        assert main([command, "--storage", store.url]) == 0
+        assert capsys.readouterr().err == f"raystitch: {line}\n"
+    for call in (load_results, lambda url: merge_rows(Store(url)), lambda url: publish_report(Store(url), "study")):
+        with pytest.warns(DamageWarning) as caught:
+            call(store.url)
+        assert [(str(each.message), each.filename) for each in caught] == [(line, __file__)]
 
 
 def test_a_merged_file_with_a_row_twice_is_damaged_and_made_again(store: Store) -> None:
