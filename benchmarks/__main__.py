@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,10 @@ NAMES = (
 )
 
 
+MOST_THREADS = 1024
+"""More than any machine has cores; with many more, those of OpenMP cannot be started."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong with the arguments in one line."""
 
@@ -47,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = Options(arguments.data, arguments.weights, arguments.device, arguments.threads, arguments.quick)
     try:
         check_files(options)
+        _make_folder(arguments.output)
     except InputError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
@@ -80,9 +86,18 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in arguments.names:
         if name not in NAMES:
             parser.error(f"no benchmark {name!r}; known: {', '.join(NAMES)}")
-    if arguments.threads < 1:
-        parser.error(f"--threads {arguments.threads}: give 1 or more")
+    if not 1 <= arguments.threads <= MOST_THREADS:
+        parser.error(f"--threads {arguments.threads}: give 1 to {MOST_THREADS}")
     return arguments
+
+
+def _make_folder(path: str) -> None:
+    """Before anything runs: what was measured is to have a place."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise InputError("--output", path, f"give a folder that can be written: {error.strerror}") from None
 
 
 def _run(name: str, options: Options) -> tuple[int, dict[str, Any] | None]:
@@ -92,6 +107,8 @@ def _run(name: str, options: Options) -> tuple[int, dict[str, Any] | None]:
         command = [sys.executable, "-m", "benchmarks.child", name, json.dumps(dataclasses.asdict(options)), str(result)]
         threads = {"OMP_NUM_THREADS": str(options.threads)}
         code = subprocess.run(command, env={**os.environ, **threads}, check=False).returncode
+        if code < 0:
+            print(f"benchmarks: {name} was ended by {signal.Signals(-code).name}", file=sys.stderr)
         if code:
             return (2 if code == 2 else 1), None
         record: dict[str, Any] = json.loads(result.read_text())

@@ -92,7 +92,8 @@ def run(options: Options) -> Outcome:
         for name, result in _at(net, point, images, size, options.device).items():
             found[name][point] = result
     figures = [one for name, curve in found.items() for one in _figures(name, list(curve.values()))]
-    return Outcome(figures, [_table(net, name, curve) for name, curve in found.items()], _notes(size), asdict(size))
+    tables = [_table(net, name, curve, size.steps) for name, curve in found.items()]
+    return Outcome(figures, tables, _notes(size), asdict(size))
 
 
 def _at(net: CutNet, point: int, images: Tensor, size: Size, device: str) -> dict[str, Found]:
@@ -156,7 +157,7 @@ def _figures(name: str, curve: Sequence[Found]) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _table(net: CutNet, name: str, curve: Mapping[int, Found]) -> Table:
+def _table(net: CutNet, name: str, curve: Mapping[int, Found], steps: int) -> Table:
     columns = [
         "point",
         "module",
@@ -178,7 +179,7 @@ def _table(net: CutNet, name: str, curve: Mapping[int, Found]) -> Table:
         ]
         for point, one in curve.items()
     ]
-    return Table(f"{name}, against {published.STEPS} published steps", columns, rows)
+    return Table(f"{name}, against {steps} published steps", columns, rows)
 
 
 def _notes(size: Size) -> list[str]:

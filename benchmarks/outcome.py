@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from benchmarks.report import short
 from benchmarks.turns import Samples, Summary, summary
 
 Cell = str | int | float | None
@@ -83,5 +84,5 @@ def figure(name: str, unit: str, samples: Samples, target: Target | None = None)
 
 def cell(values: Summary, scale: float = 1.0) -> str:
     """Median and quartiles as a table shows them."""
-    median, low, high = (f"{value * scale:.3g}" for value in values)
+    median, low, high = (short(value * scale) for value in values)
     return f"{median} ({low}–{high})"

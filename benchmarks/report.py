@@ -72,13 +72,13 @@ def _details(record: Record) -> Iterator[str]:
 def _value(figure: Record) -> str:
     if figure["value"] is None:
         return "not reached"
-    text = f"{figure['value']:.3g} {figure['unit']}"
-    return text if figure["low"] is None else f"{text} ({figure['low']:.3g}–{figure['high']:.3g})"
+    text = f"{short(figure['value'])} {figure['unit']}".rstrip()
+    return text if figure["low"] is None else f"{text} ({short(figure['low'])}–{short(figure['high'])})"
 
 
 def _target(figure: Record) -> str:
     target = figure["target"]
-    return "" if target is None else f"{target['sense']} {target['bound']:.3g}"
+    return "" if target is None else f"{target['sense']} {short(target['bound'])}"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
@@ -87,3 +87,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[st
     for row in rows:
         yield f"| {' | '.join('–' if value is None else str(value) for value in row)} |"
     yield ""
+
+
+def short(value: float) -> str:
+    """Three digits, or all of a larger number's whole ones: no exponent."""
+    return f"{value:.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:.3g}"

@@ -137,6 +137,9 @@ def test_tables_show_targets_beside_figures(tmp_path: Path) -> None:
          "target": {"sense": "at least", "bound": 2.0}, "verdict": "met"},
         {"name": "steps", "unit": "steps", "value": None, "low": None, "high": None,
          "target": {"sense": "at most", "bound": 50}, "verdict": "not met"},
+        {"name": "memory", "unit": "MiB", "value": 1004.4, "low": 999.6, "high": 2e9,
+         "target": {"sense": "at most", "bound": 2048}, "verdict": "met"},
+        {"name": "r", "unit": "", "value": 0.03614, "low": 0.03, "high": 0.04, "target": None, "verdict": ""},
     ]  # fmt: skip
     record = {
         "name": "bench", "seconds": 1.0, "peak_memory": {"process_mib": 100.4}, "machine": {"cpu": "x", "gpu": None},
@@ -146,6 +149,8 @@ def test_tables_show_targets_beside_figures(tmp_path: Path) -> None:
     text = (tmp_path / "new" / "results.md").read_text()
     assert "| bench | speed | 3 × (2.5–3.5) | at least 2 | met |" in text
     assert "| bench | steps | not reached | at most 50 | not met |" in text
+    assert "| bench | memory | 1004 MiB (1000–2e+09) | at most 2048 | met |" in text
+    assert "| bench | r | 0.0361 (0.03–0.04) |" in text
     assert "| bench | 100 | – | – | 1.0 |" in text
     assert json.loads((tmp_path / "new" / "results.json").read_text())["benchmarks"] == [record]
 
@@ -191,7 +196,8 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         (["--data", "nowhere"], "benchmarks: --data = 'nowhere': no such folder"),
         (["--data", ".", "--weights", "nowhere"], "benchmarks: --weights = 'nowhere': has no resnet20-12fca82f.th"),
         (["invert"], "benchmarks: no benchmark 'invert'; known: inversion_step,"),
-        (["--threads", "0"], "benchmarks: --threads 0: give 1 or more"),
+        (["--threads", "0"], "benchmarks: --threads 0: give 1 to 1024"),
+        (["--threads", "1000000"], "benchmarks: --threads 1000000: give 1 to 1024"),
     ],
 )
 def test_wrong_input_is_one_line(arguments: list[str], told: str) -> None:
@@ -208,6 +214,16 @@ def test_folder_without_images_is_one_line(tmp_path: Path, shared: Path) -> None
     assert "no .parquet files of the train split" in found.stderr
     assert found.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_without_a_place_are_not_made(tmp_path: Path, shared: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        found = run("scale", "--data", tmp_path, "--weights", shared / "models", "--output", place)
+        assert (found.returncode, found.stdout) == (2, "")
+        assert found.stderr.startswith(f"benchmarks: --output = '{place}': give a folder that can be written")
+        assert found.stderr.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_quick_inversion_step_writes_finite_figures(tmp_path: Path, shared: Path) -> None:
