@@ -94,7 +94,7 @@ class Passes:
         if self._fast:
             try:
                 return self._fast(*given)
-            except (torch.OutOfMemoryError, MemoryError):
+            except (torch.cuda.OutOfMemoryError, MemoryError):
                 raise
             except Exception as error:  # whatever else it is: if the step itself is wrong, it says so below
                 _log.warning(
