@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from raystitch.access import fill_in
+from raystitch.access import fill_in, redact
 from raystitch.config import NORMALISATIONS, DataConfig, StudyConfig, load_config
 from raystitch.config.problems import first_problem
 from raystitch.config.track import check_installed
@@ -86,31 +87,44 @@ def validate(arguments: Namespace) -> int:
 
 
 def status(arguments: Namespace) -> int:
-    """Print what is done, missing and failed of the studies in a storage, and what runs now; 1 if anything is missing."""
-    from raystitch.heartbeat import now_utc, read_words
-    from raystitch.reporting import present_units, read_failures, settled_units, unreached_levels
+    """Print what is done, missing and failed of the studies in a storage, and what runs now; 1 if anything is missing.
+
+    A study whose record is damaged does not hide the others, and makes it 2.
+    """
     from raystitch.schedule import list_files
-    from raystitch.view import shown
 
     store = Store(arguments.storage)
     names = _sweeps(store, arguments.sweep)
     files = list_files(store)
-    missing = 0
+    missing, damaged = 0, False
     for name in names:
-        study = read_study(store, name)
-        present = present_units(study, files)
-        done = settled_units(study, present)
-        failures = read_failures(store, study, done)
-        _say(_status_table(study, done, failures, title=name))
-        for word in read_words(store, name).values():
-            for part in shown(word, now_utc()):
-                _say(part)
-        for failure in failures:
-            _say(f"failed: {failure['kind']} {failure['label']} ({failure['id']}): {failure['error']}")
-        if unreached := unreached_levels(store, study, present):
-            _say(f"residual levels that no image reached, where the IRIs are those of the best: {unreached}")
-        missing += len(study["units"]) - len(done)
-    return 1 if missing else 0
+        try:
+            missing += _say_status(store, name, files)
+        except InputError as error:
+            damaged = True
+            print(f"raystitch: {redact(str(error))}", file=sys.stderr)
+    return 2 if damaged else int(missing > 0)
+
+
+def _say_status(store: Store, name: str, files: set[str]) -> int:
+    """Print how one study stands; returns how many of its units are missing."""
+    from raystitch.heartbeat import now_utc, read_words
+    from raystitch.reporting import present_units, read_failures, settled_units, unreached_levels
+    from raystitch.view import shown
+
+    study = read_study(store, name)
+    present = present_units(study, files)
+    done = settled_units(study, present)
+    failures = read_failures(store, study, done)
+    _say(_status_table(study, done, failures, title=name))
+    for word in read_words(store, name).values():
+        for part in shown(word, now_utc()):
+            _say(part)
+    for failure in failures:
+        _say(f"failed: {failure['kind']} {failure['label']} ({failure['id']}): {failure['error']}")
+    if unreached := unreached_levels(store, study, present):
+        _say(f"residual levels that no image reached, where the IRIs are those of the best: {unreached}")
+    return len(study["units"]) - len(done)
 
 
 def results(arguments: Namespace) -> int:

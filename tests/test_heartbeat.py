@@ -196,3 +196,15 @@ def test_status_shows_what_runs_and_what_seems_gone(tmp_path: Path, capsys: pyte
     assert "was running since 2026-01-01 00:00 UTC, driver on head pid 1: last word" in text
     assert "the driver seems to be gone" in text
     assert "box-1 pid 7" in text
+
+
+def test_a_damaged_record_hides_no_other_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(str(tmp_path))
+    for name in ("first", "second"):
+        config = study(name=name)
+        publish_study(store, config, expand(config, CATALOGUE), {"created": "now", "version": "1"})
+    store.replace("sweeps/first/study.json", b"{")
+    assert main(["status", "--storage", str(tmp_path)]) == 2
+    shown = capsys.readouterr()
+    assert "second" in shown.out
+    assert shown.err == f"raystitch: {tmp_path}/sweeps/first/study.json: is damaged; run the sweep again\n"
