@@ -69,8 +69,10 @@ def test_default_size_is_four_per_thirty_two(side: int, marker: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pixel", "rand"])
-@pytest.mark.parametrize("placement", ["random", "class"])
-@pytest.mark.parametrize("k", [1, 3, SIDE])
+@pytest.mark.parametrize(
+    ("placement", "k"),
+    [("random", 1), ("random", 3), ("random", SIDE), ("class", 1), ("class", 3), ("class", SIDE - 2)],
+)
 def test_exactly_a_square_of_k_by_k_changes(kind: str, placement: str, k: int) -> None:
     data = grey_set()
     config = CueConfig.model_validate({"kind": kind, "placement": placement, "size": k})

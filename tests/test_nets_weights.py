@@ -124,7 +124,7 @@ def changed(**tensors):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"a": torch.zeros(1)}, "w.pth: does not fit MiniResNet: lacks conv1.weight, bn1.weight, bn1.bias and "),
+        ({"a": torch.zeros(1)}, "w.pth: does not fit resnet_mini: lacks conv1.weight, bn1.weight, bn1.bias and "),
         (changed(extra=torch.zeros(1)), "has unknown extra"),
         (mini(9).net.state_dict(), "w.pth: its classifier 'fc' has 9 classes, the dataset has 4"),
         (changed(**{"fc.weight": torch.zeros(4, 3)}), "fc.weight (4, 3) instead of (4, 16)"),
