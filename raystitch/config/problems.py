@@ -38,10 +38,9 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
             where, None, f"a name is text; write it in quotes, '{path[-1]}'" if value else "a key is empty"
         )
     remedy = _remedy(problem, root, path)
-    if (
-        words := [o for o in others if o["type"] == "literal_error" and _written(o["loc"]) == path]
-    ) and problem != words[0]:
-        remedy += f" or {words[0]['ctx']['expected']}"
+    words = (other for other in others if other["type"] == "literal_error" and _written(other["loc"]) == path)
+    if word := next(words, None):
+        remedy += f" or {word['ctx']['expected']}"
     if value is None and path:
         field = _model_at(root, path[:-1]).model_fields.get(path[-1])
         optional = field is not None and not field.is_required()

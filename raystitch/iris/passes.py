@@ -74,23 +74,12 @@ class Passes:
         self._softens = optimiser.softens and isinstance(prefix, SoftPrefix)
         self._fast: Callable[..., Moved] | None = _compiled(self._step) if compiled else None
 
-    def step(
-        self,
-        x: Tensor,
-        target: Tensor,
-        scale: Tensor,
-        state: State,
-        kept: tuple[Kept, ...],
-        sound: Tensor,
-        age: Age,
-        low: bool,
-    ) -> Moved:
-        """The prefix runs forward and backward, in bfloat16 if ``low``; what it gives is measured and recorded; x moves.
+    def step(self, *given: Any) -> Moved:
+        """Take a step, of the arguments of :meth:`_step`.
 
         A step that cannot be compiled is taken as it is written, and so are all after it: a net whose operations depend on the
         values of its tensors, say, or a compiler without Python's headers.
         """
-        given = (x, target, scale, state, kept, sound, age, low)
         if self._fast:
             try:
                 return self._fast(*given)
@@ -151,6 +140,7 @@ class Passes:
         age: Age,
         low: bool,
     ) -> Moved:
+        """The prefix runs forward and backward, in bfloat16 if ``low``; what it gives is measured and recorded; x moves."""
         measure = self._measure_traced if self.compiled else self._measure
         error, grad = measure(x, target, age, low)
         r = error / scale
