@@ -107,9 +107,10 @@ class ReadyFits(Searcher):
         if group is not None:
             now.handed.add(trial_id)
             return {"group": group, **parameters(self._schedule.groups[group])}
-        if not now.running and not now.handed and self._is_time_to_end():
-            return str(Searcher.FINISHED)
-        time.sleep(0.05)
+        if not now.running and not now.handed:  # else Tune itself waits for what its trials report
+            if self._is_time_to_end():
+                return str(Searcher.FINISHED)
+            time.sleep(0.05)
         return None
 
     def _is_time_to_end(self) -> bool:
