@@ -85,18 +85,25 @@ class Cluster:
         self._nodes: list[subprocess.Popen[bytes]] = []
         options, environment = ([], {}) if worker is None else _autoscaler(worker, folder)
         head = ["--head", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}/t", *options]
-        self._start(head, environment)
-        wait_for(lambda: _accepts(place, folder))
+        self._start(head, environment, log := folder / "head.log")
+        wait_for(lambda: _accepts(place, folder), log.read_text)
 
-    def _start(self, options: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def _start(self, options: Sequence[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
         limits = ["--object-store-memory=100000000", "--disable-usage-stats"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *limits, *options]
-        return self._place.start(command, environment, self._folder, self._folder / "ray.log")
+        return self._place.start(command, environment, self._folder, log)
 
     def have_nodes(self, count: int) -> None:
-        """Add nodes of one core until there are ``count`` of them."""
+        """Add nodes of one core until ``count`` of them run: one at a time, since two may choose the same socket."""
+        self._nodes = [node for node in self._nodes if node.poll() is None]
         while len(self._nodes) < count:
-            self._nodes.append(self._start([f"--address={ADDRESS}", "--num-cpus=1"], {}))
+            self._nodes.append(self._new_node(self._folder / f"node-{time.monotonic_ns()}.log"))
+
+    def _new_node(self, log: Path) -> subprocess.Popen[bytes]:
+        node = self._start([f"--address={ADDRESS}", "--num-cpus=1"], {}, log)
+        wait_for(lambda: "Ray runtime started" in log.read_text() or node.poll() is not None, log.read_text)
+        assert node.poll() is None, log.read_text()
+        return node
 
     def kill_node_of(self, worker: int) -> None:
         """SIGKILL all processes of the node that a worker process belongs to."""
@@ -126,6 +133,10 @@ class Sweep:
     def is_over(self) -> bool:
         """Whether the process has ended."""
         return self._process.poll() is not None
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        """Wait until a condition holds, or the sweep is over."""
+        wait_for(lambda: condition() or self.is_over, lambda: self.shown)
 
     @property
     def shown(self) -> str:
@@ -184,11 +195,11 @@ def titled(place: Namespace, title: str) -> list[int]:
     return found
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
-    """Poll until a condition holds."""
+def wait_for(condition: Callable[[], object], told: Callable[[], str] = str, seconds: float = 300) -> None:
+    """Poll until a condition holds; ``told`` is what there is to read about it if it never does."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited too long"
+        assert time.monotonic() < deadline, f"waited too long: {told()}"
         time.sleep(0.01)
 
 

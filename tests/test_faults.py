@@ -102,7 +102,7 @@ def test_killed_workers_are_replaced(
 ) -> None:
     cluster.have_nodes(2)
     run = cluster.sweep(config, storage)
-    wait_for(lambda: shards(storage) or run.is_over)
+    run.wait_for(lambda: shards(storage))
     kill_one(place, "ray::Worker.run", run)
     assert len(shards(storage)) < SHARDS, "an IRI actor was killed in the midst of the inversions"
     kill_one(place, "ray::ResourceTrainable.train", run)
@@ -120,12 +120,7 @@ def kill_one(place: Namespace, title: str, run: Sweep) -> None:
 def at_work(place: Namespace, title: str, run: Sweep) -> int:
     """A worker that runs the method of this title just now."""
     found: list[int] = []
-
-    def look() -> bool:
-        found[:] = titled(place, title)
-        return bool(found) or run.is_over
-
-    wait_for(look)
+    run.wait_for(lambda: found.extend(titled(place, title)) or found)
     assert found, run.shown
     return found[0]
 
@@ -135,7 +130,7 @@ def test_a_lost_node(
 ) -> None:
     cluster.have_nodes(2)
     run = cluster.sweep(config, storage)
-    wait_for(lambda: shards(storage) or run.is_over)
+    run.wait_for(lambda: shards(storage))
     cluster.kill_node_of(at_work(place, "ray::Worker.run", run))
     assert len(shards(storage)) < SHARDS, "the node went in the midst of the inversions"
     cluster.have_nodes(2)
@@ -147,7 +142,7 @@ def test_a_lost_node(
 def test_a_killed_driver_and_a_rerun(cluster: Cluster, config: Path, storage: Path, undisturbed: pd.DataFrame) -> None:
     cluster.have_nodes(2)
     run = cluster.sweep(config, storage)
-    wait_for(lambda: shards(storage) or run.is_over)
+    run.wait_for(lambda: shards(storage))
     run.kill()
     assert len(fits(storage)) < FITS
     kept = {path: path.stat().st_mtime_ns for path in (*shards(storage), *fits(storage))}
@@ -180,10 +175,10 @@ def test_an_autoscaler_adds_nodes_for_a_study_and_takes_them_away(
     with namespace() as place:
         cluster = Cluster(place, folder, worker)
         cluster.watch_nodes(log)
-        wait_for(lambda: counts(log))
+        wait_for(lambda: counts(log), log.read_text)
         run = cluster.sweep(config, storage)
         assert run.end() == 0, run.shown
-        wait_for(lambda: counts(log)[-1] == 0)
+        wait_for(lambda: counts(log)[-1] == 0, log.read_text)
     shutil.rmtree(folder, ignore_errors=True)
     assert "resources.iri.gpus = 1.0: no node has that yet (now: 0 GPUs); waiting for one" in run.shown
     assert counts(log)[0] == 0
