@@ -22,6 +22,7 @@ from raystitch.config.problems import first_problem
 from raystitch.config.track import check_installed
 from raystitch.errors import InputError
 from raystitch.plan import expand
+from raystitch.progress import plain
 from raystitch.results import load_table, merge_rows, read_study, sweep_names
 from raystitch.store import Store
 
@@ -255,7 +256,7 @@ def _status_table(study: dict[str, Any], done: set[str], failures: Sequence[dict
     failed = Counter(failure["kind"] for failure in failures)
     for kind, total in totals.items():
         row = (total, finished[kind], failed[kind], total - finished[kind] - failed[kind])
-        table.add_row(kind, *map(str, row))
+        table.add_row(plain(kind), *map(str, row))
     return table
 
 
@@ -297,4 +298,6 @@ def _keyword_arguments(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _say(what: str | Table) -> None:
-    Console(highlight=False, soft_wrap=isinstance(what, str)).print(what, markup=False)
+    """Print; what a storage says may not steer the terminal, by markup or by control characters."""
+    shown = plain(what) if isinstance(what, str) else what
+    Console(highlight=False, markup=False, soft_wrap=isinstance(what, str)).print(shown)

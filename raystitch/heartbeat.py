@@ -19,7 +19,7 @@ from types import TracebackType
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from raystitch.access import redact
-from raystitch.progress import State
+from raystitch.progress import State, Text
 from raystitch.store import Store
 
 EVERY_S = 15.0
@@ -36,7 +36,7 @@ class Word:
 
     started: AwareDatetime
     updated: AwareDatetime
-    host: str
+    host: Text
     pid: int
     state: State
 

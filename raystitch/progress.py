@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -25,6 +25,12 @@ RATE_S = 600.0
 """Rates are those of the last ten minutes."""
 
 
+def plain(text: str) -> str:
+    """A text whose control characters, which a terminal would obey, are question marks; line breaks and tabs stay."""
+    return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
+
+
+Text = Annotated[str, AfterValidator(plain)]
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Amount = Annotated[float, Field(ge=0, le=10**9)]  # neither NaN nor infinite
 
@@ -44,9 +50,9 @@ class KindState:
 class AtWork:
     """What one worker is doing: a unit, or several at once. ``place`` is empty until it is known."""
 
-    kind: str
-    label: str
-    place: str
+    kind: Text
+    label: Text
+    place: Text
     seconds: Amount
 
 
@@ -60,7 +66,7 @@ class State:
         seconds_left: estimate; None while a kind that remains has not finished once.
     """
 
-    kinds: dict[str, KindState]
+    kinds: dict[Text, KindState]
     at_work: list[AtWork]
     seconds_left: Amount | None
 

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raystitch.config import StudyConfig
+from raystitch.config.values import STUDY_NAME
 from raystitch.damage import warn_of_damage
 from raystitch.errors import InputError, did_you_mean
 from raystitch.plan import Plan
@@ -198,7 +200,8 @@ def _name_rows(config: StudyConfig, plan: Plan) -> list[dict[str, Any]]:
 
 def sweep_names(store: Store) -> list[str]:
     """Names of the studies recorded in a storage."""
-    return [name for name in store.folders("sweeps") if store.exists(f"sweeps/{name}/study.json")]
+    names = [name for name in store.folders("sweeps") if re.fullmatch(STUDY_NAME, name)]
+    return [name for name in names if store.exists(f"sweeps/{name}/study.json")]
 
 
 def read_study(store: Store, sweep: str) -> dict[str, Any]:
@@ -210,7 +213,9 @@ def read_study(store: Store, sweep: str) -> dict[str, Any]:
     try:
         study: dict[str, Any] = json.loads(store.read(f"sweeps/{sweep}/study.json"))
         config, units = study["config"], study["units"]
-        if not (isinstance(config, dict) and isinstance(units, list) and all(map(_is_unit, units))):
+        if not (isinstance(config, dict) and config.get("name") == sweep):
+            raise TypeError("not the record of this study")
+        if not (isinstance(units, list) and all(map(_is_unit, units))):
             raise TypeError("not the record of a study")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{store.url}/sweeps/{sweep}/study.json", None, "is damaged; run the sweep again") from error

@@ -96,7 +96,7 @@ def read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
 
 def read_tables(store: Store, names: Sequence[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
     """Files as tables of exactly the schema, without those that are damaged."""
-    return list(_read(store, names, schema, damaged, lambda name, table: True))
+    return list(_read(store, names, schema, damaged, _has_rows_of_units))
 
 
 def _read_units(store: Store, units: Collection[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:

@@ -340,6 +340,10 @@ def test_other_urls_pass(url: str) -> None:
     assert parse_config(with_value("storage", url)).storage == url
 
 
+def test_a_profile_has_a_name() -> None:
+    assert refusal(with_value("s3.profile", "")) == "s3.profile: must not be empty"
+
+
 @pytest.mark.parametrize("url", ["server:9000", "s3://bucket", "http://server/path", "http://"])
 def test_an_endpoint_is_the_url_of_a_server(url: str) -> None:
     assert refusal(with_value("s3.endpoint", url)).endswith("give the URL of a server, such as http://minio.lab:9000")

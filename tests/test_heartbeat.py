@@ -198,6 +198,27 @@ def test_status_shows_what_runs_and_what_seems_gone(tmp_path: Path, capsys: pyte
     assert "box-1 pid 7" in text
 
 
+def test_what_a_storage_says_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, config = Store(str(tmp_path)), study(name="first")
+    publish_study(store, config, expand(config, CATALOGUE), {"created": "now", "version": "1"})
+    record = json.loads(store.read("sweeps/first/study.json"))
+    for unit in record["units"]:
+        unit["kind"], unit["label"] = "[red]\x1b[31m", "\x1b]0;title\x07"
+    unit = record["units"][0]
+    store.replace("sweeps/first/study.json", json.dumps(record).encode())
+    store.replace(f"failures/{unit['id']}.json", json.dumps({**unit, "error": "\x1b[2J", "trace": ""}).encode())
+    fresh = datetime.now(timezone.utc).isoformat()
+    write(store, "alive", sweep="first", updated=fresh, host="\x1b[2Jbox[bold]")
+    store.replace("sweeps/\x1b[2J/study.json", json.dumps(record).encode())
+    assert main(["status", "--storage", str(tmp_path)]) == 1
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[red]?[31m" in text
+    assert "driver on ?[2Jbox[bold] pid 1" in text
+    assert "failed: [red]?[31m ?]0;title?" in text
+
+
 def test_a_damaged_record_hides_no_other_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = Store(str(tmp_path))
     for name in ("first", "second"):

@@ -124,12 +124,15 @@ def test_a_file_with_columns_of_another_type_is_named_and_left_out(tmp_path: Pat
     assert named == [plan.fits[2].marker]
 
 
-def test_names_of_another_type_are_damage_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names", [pa.table({"unit": ["x"], "front_point": ["one"]}), pa.table({"setting": ["x"]}), pa.table({"a": [1]})]
+)
+def test_names_of_another_type_or_of_no_unit_are_damage_too(tmp_path: Path, names: pa.Table) -> None:
     store, config = Store(str(tmp_path)), study(name="first")
     plan = expand(config, CATALOGUE)
     publish_study(store, config, plan, {"created": "now", "version": "1"})
     store.publish(plan.fits[1].marker, encode_rows([row(plan.fits[1], 50.0)]))
-    store.replace("sweeps/first/rows.parquet", parquet(pa.table({"unit": [plan.fits[1].id], "front_point": ["one"]})))
+    store.replace("sweeps/first/rows.parquet", parquet(names))
     with pytest.warns(UserWarning, match=r"sweeps/first/rows.parquet is damaged"):
         assert len(load_results(str(tmp_path), "first")) == 0
 
@@ -155,6 +158,7 @@ def test_a_study_without_its_rows_is_damage_of_one_line(tmp_path: Path, sweep: s
     "record",
     ["", "{", "[]", "3", "null", "{}", '{"config": {}}', '{"config": [], "units": []}', '{"config": {}, "units": {}}',
      '{"config": {}, "units": [{"id": 1, "kind": 2, "marker": 3, "label": 4}]}', '{"config": {}, "units": [["id", "kind"]]}',
+     '{"config": {}, "units": []}', '{"config": {"name": "other"}, "units": []}', '{"config": {"name": "first"}, "units": [3]}',
      '{"config": {}, "units": [3]}', '{"config": {}, "units": [{"id": "x"}]}', "[" * 100_000],
 )  # fmt: skip
 def test_a_damaged_record_of_a_study_is_one_line(tmp_path: Path, record: str) -> None:

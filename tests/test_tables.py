@@ -55,6 +55,20 @@ def _merged_files(store: Store) -> set[str]:
     return {name for name in store.names("compact") if name.endswith(".parquet")}
 
 
+def test_many_files_are_read_some_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    units = _units()
+    _finish(store, units)
+    at_once = _table(store)
+    assert len(at_once) == len(units) > 5
+    monkeypatch.setattr("raystitch.tables._AT_ONCE", 2)
+    pd.testing.assert_frame_equal(_table(store), at_once, check_exact=True)
+    damaged: list[str] = []
+    for unit in units[:2]:
+        store.replace(unit.marker, b"torn")
+    assert len(load_table(store, on_damage=damaged.append)) == len(units) - 2
+    assert sorted(damaged) == sorted(unit.marker for unit in units[:2])
+
+
 def test_the_table_is_the_same_before_and_after_and_as_more_is_done(store: Store) -> None:
     units = _units()
     assert merge_rows(store) is None

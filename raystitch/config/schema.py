@@ -16,6 +16,7 @@ from raystitch.config.resources import ResourcesConfig
 from raystitch.config.track import TrackConfig
 from raystitch.config.values import (
     NORMALISATIONS,
+    STUDY_NAME,
     Arm,
     EvalSet,
     FilePath,
@@ -132,7 +133,7 @@ class S3Config(Part):
 
     endpoint: Annotated[str, AfterValidator(server_url)] | None = None
     region: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]+$")
-    profile: str | None = None
+    profile: str | None = Field(default=None, min_length=1)
 
 
 def _similarity(value: object) -> object:
@@ -146,7 +147,7 @@ class StudyConfig(Part):
     adds representation metrics. ``published`` names the study of the paper whose values the report shows beside its own, and
     ``notes`` is text for the report, such as why the two differ."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
+    name: str = Field(pattern=rf"^{STUDY_NAME}$", max_length=80)
     title: str = Field(default="", max_length=500)
     data: dict[WordName, DataConfig] = Field(min_length=1)
     models: dict[WordName, ModelConfig] = Field(min_length=1)

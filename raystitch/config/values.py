@@ -88,6 +88,8 @@ def _has_host(url: str) -> bool:
         return False
 
 
+STUDY_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+
 FilePath = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
 """A path or URL."""
 
