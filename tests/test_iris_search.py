@@ -115,22 +115,51 @@ def _slope_at(prefix: SoftPrefix, x: Tensor, strength: float | Tensor) -> Tensor
     return grad
 
 
-def test_softened_relus_pass_some_gradient_and_nothing_else_changes() -> None:
-    # y = relu(relu(-x)): off wherever x > 0. At strength s the inner ReLU passes 0.2 s and the last one 0.5 s.
-    first, last = nn.Conv2d(3, 3, 1, bias=False), nn.Sequential(nn.ReLU(), nn.ReLU())
+def _softened_slope(inputs: Tensor, width: float) -> Tensor:
+    """½ (1 + u / (|u| + width)), u the inputs of a ReLU."""
+    return 0.5 * (1 + inputs / (inputs.abs() + width))
+
+
+def test_softened_relus_let_gradient_through_and_nothing_else_changes() -> None:
+    # y = relu(bias + relu(-x)): the inner ReLU is off wherever x > 0, the last one is on everywhere.
+    first, last = nn.Conv2d(3, 3, 1, bias=False), nn.Sequential(nn.ReLU(), nn.Conv2d(3, 3, 1), nn.ReLU())
     net = _cut(nn.Sequential(first, last), nn.Flatten())
-    weight = next(net.parameters())
+    weight, second, bias = net.parameters()
     weight.copy_(-torch.eye(3).view(3, 3, 1, 1))
-    prefix, x = SoftPrefix(net, 1), _images(2)
-    for strength in (0.0, 0.5, 1.0):
-        expected = -0.2 * strength * 0.5 * strength
-        torch.testing.assert_close(_slope_at(prefix, x, strength), torch.full_like(x, expected))
-        assert torch.equal(prefix(x), net.run(x, 0, 1))
-    mixed = _slope_at(prefix, x, torch.tensor([0.5, 1.0]))
-    torch.testing.assert_close(mixed[0], torch.full_like(x[0], -0.025))
-    torch.testing.assert_close(mixed[1], torch.full_like(x[1], -0.1))
-    on = _slope_at(prefix, -x, 1.0)  # the same units, on: the true gradient
-    torch.testing.assert_close(on, -torch.ones_like(x))
+    second.copy_(torch.eye(3).view(3, 3, 1, 1))
+    bias.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    prefix, x = SoftPrefix(net, 1), _images(2) - 0.5
+    after = torch.relu(-x) + bias.view(1, 3, 1, 1)
+    for strength in (0.5, 1.0):
+        expected = -_softened_slope(-x, 0.4 * strength) * _softened_slope(after, 1.0 * strength)
+        torch.testing.assert_close(_slope_at(prefix, x, strength), expected)
+        torch.testing.assert_close(_slope_at(prefix, x, torch.full((2,), strength)), expected)
+        assert torch.equal(prefix(x, strength), net.run(x, 0, 1))
+    each = _slope_at(prefix, x, torch.tensor([0.5, 1.0]))
+    torch.testing.assert_close(each[0], _slope_at(prefix, x, 0.5)[0])
+    torch.testing.assert_close(each[1], _slope_at(prefix, x, 1.0)[1])
+
+
+@pytest.mark.parametrize("factor", [0.01, 100.0])
+def test_calibrated_widths_follow_the_scale_of_the_inputs(factor: float) -> None:
+    # The inputs of the one ReLU are uniform on [0, factor] for noise, so their root mean square is factor / √3.
+    net = _cut(nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), nn.ReLU()), nn.Flatten())
+    (weight,) = net.parameters()
+    weight.copy_(factor * torch.eye(3).view(3, 3, 1, 1))
+    prefix, x = SoftPrefix(net, 1), _images(2) - 0.5
+    prefix.calibrate((3, 16, 16), x.device)
+    expected = factor * _softened_slope(x, 3**-0.5)
+    torch.testing.assert_close(_slope_at(prefix, x, 1.0), expected, rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("strength", [0.0, torch.zeros(2)])
+def test_at_no_strength_the_gradient_is_the_nets_also_at_zero(strength: float | Tensor) -> None:
+    net = _cut(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()), nn.Flatten())
+    x = _images(2)
+    assert (net.run(x, 0, 1) == 0).any(), "the second ReLU of the pair has inputs that are exactly 0"
+    plain = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(net.run(plain, 0, 1).sum(), plain)
+    torch.testing.assert_close(_slope_at(SoftPrefix(net, 1), x, strength), expected)
 
 
 def test_every_way_to_write_a_relu_is_softened_and_the_net_keeps_its_own() -> None:
@@ -146,7 +175,8 @@ def test_every_way_to_write_a_relu_is_softened_and_the_net_keeps_its_own() -> No
     prefix, x = SoftPrefix(net, 1), _images(1)
     true = torch.autograd.grad(nn.functional.gelu(x.requires_grad_()).sum(), x)[0]
     torch.testing.assert_close(_slope_at(prefix, x, 0.0), true)
-    torch.testing.assert_close(_slope_at(prefix, x, 1.0), true - 3 * 0.2 - 0.5)
+    inner, last = _softened_slope(-x.detach(), 0.4), _softened_slope(-x.detach(), 1.0)
+    torch.testing.assert_close(_slope_at(prefix, x, 1.0), true - 3 * inner - last)
     x = x.detach().requires_grad_()
     torch.testing.assert_close(torch.autograd.grad(net.run(x, 0, 1).sum(), x)[0], true)
 

@@ -23,6 +23,7 @@ from raystitch.iris.optimisers import OPTIMISERS, SHALLOW
 from raystitch.iris.passes import Kept, Passes, Prefix, relative_error, scale_of
 from raystitch.iris.search import Batch
 from raystitch.iris.start import uniform_start
+from raystitch.nets import SoftPrefix
 
 REFILL = 0.125
 """Share of the batch that must be free before other images enter: their targets are computed together."""
@@ -86,6 +87,8 @@ class Inverter:
         """The configured optimiser, in pixels where the transforms of ``spectral_adam`` would be a burden."""
         with torch.enable_grad(), FlopCounterMode(display=False) as counter:
             _check_representation(self.prefix(images[:1].float().detach().requires_grad_()))
+        if isinstance(self.prefix, SoftPrefix):
+            self.prefix.calibrate(images.shape[1:], images.device)
         flops, optimiser = counter.get_total_flops(), OPTIMISERS[self.config.optimiser]
         spectral = self.config.optimiser == "spectral_adam"
         if spectral and flops < SPECTRAL_SHARE * 2 * cosine.flops(images.shape[1:]):

@@ -1,13 +1,16 @@
 """A prefix whose gradient does not die where its ReLUs are off.
 
 The gradient of a ReLU is zero wherever its input is negative, so a search that starts from noise gets no word from the units
-that are off and should be on. A leaky backward pass (the surrogate gradients of spiking nets: Neftci et al. 2019) tells them.
-The forward pass, and so every representation and every residual, stays exactly that of the net.
+that are off and should be on, and none that a unit which is on by little may go off. A surrogate gradient (those of spiking
+nets: Neftci, Mostafa & Zenke 2019) tells it: backwards the step from 0 to 1 is as wide as a share of what inputs are on noise,
+and it narrows to nothing in the end. The forward pass, and so every representation and every residual, stays exactly that
+of the net.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -15,45 +18,64 @@ from torch import Tensor, fx, nn
 
 from raystitch.nets.cut import CutNet
 
-INNER_SLOPE, LAST_SLOPE = 0.2, 0.5
-"""Slopes below zero at full strength, of all ReLUs and of the one that runs last: see the study in docs/inversion.md."""
+INNER_WIDTH, LAST_WIDTH = 0.4, 1.0
+"""Of the step at full strength, against the scale of a ReLU's inputs: of all ReLUs, and of the one that runs last. See the
+study in docs/inversion.md."""
+CALIBRATION = 16
+"""Images of noise by which scales are measured."""
+_TINY = 1e-30  # far below any input; a normal number in bfloat16 too
 
 
-class _LeakyBackward(torch.autograd.Function):
-    """ReLU with a slope below zero that is seen backwards only: one for all images, or a tensor that broadcasts."""
+class _Softened(torch.autograd.Function):
+    """ReLU whose step is soft backwards; the width is one for all images, or a tensor that broadcasts."""
 
     @staticmethod
-    def forward(x: Tensor, slope: float | Tensor) -> Tensor:
+    def forward(x: Tensor, width: float | Tensor) -> Tensor:
         return torch.relu(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        slope = inputs[1]
-        tensors = (slope,) if isinstance(slope, Tensor) else ()
-        ctx.save_for_backward(output, *tensors)
-        ctx.slope = None if tensors else slope
+        x, width = inputs
+        tensors = (width,) if isinstance(width, Tensor) else ()
+        ctx.save_for_backward(x, *tensors)
+        ctx.width = None if tensors else width
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        y, *tensors = ctx.saved_tensors
-        if tensors:  # 1 where y > 0, else the slope; compiled masks of bool are slow
-            return grad * torch.maximum(torch.sign(y), tensors[0].to(grad.dtype)), None
-        return torch.ops.aten.leaky_relu_backward(grad, y, ctx.slope, False), None
+        x, *tensors = ctx.saved_tensors
+        width = tensors[0].to(x.dtype) if tensors else ctx.width
+        x = x - _TINY  # nothing passes at 0 when the width is 0
+        return grad * (0.5 + 0.5 * x / (x.abs() + width)), None
 
 
-def soft_relu(x: Tensor, slope: float | Tensor) -> Tensor:
-    """x (B, …) → max(x, 0); backwards, ``slope`` times the gradient passes where x is not positive.
+def soft_relu(x: Tensor, width: float | Tensor) -> Tensor:
+    """x (B, …) → max(x, 0); backwards, the gradient is multiplied by ½ (1 + x / (|x| + ``width``)).
 
     Args:
         x: any float tensor.
-        slope: 0 … 1, for the whole batch or one for each image (B,).
+        width: ≥ 0, for the whole batch or one for each image (B,); at 0 the gradient is that of the ReLU.
     """
-    if isinstance(slope, Tensor):
-        slope = slope.reshape(-1, *[1] * (x.dim() - 1))
-    elif slope == 0:
+    if isinstance(width, Tensor):
+        width = width.reshape(-1, *[1] * (x.dim() - 1))
+    elif width == 0:
         return torch.relu(x)
-    soft: Tensor = _LeakyBackward.apply(x, slope)
+    soft: Tensor = _Softened.apply(x, width)
     return soft
+
+
+class _SoftReLU(nn.Module):
+    """The same, its width a share of a scale, by default 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 1.0
+
+    def forward(self, x: Tensor, share: float | Tensor) -> Tensor:
+        return soft_relu(x, share * self.scale)
+
+    def measure(self, x: Tensor) -> None:
+        """Take the root mean square of such inputs for the scale."""
+        self.scale = float(x.float().square().mean().sqrt())
 
 
 class SoftPrefix:
@@ -80,31 +102,48 @@ class SoftPrefix:
 
         Args:
             x: images.
-            strength: of the gradient that passes where ReLUs are off, from 0, none, to 1; for the whole batch or one for each
-                image (B,).
+            strength: how soft the steps are, from 0, not at all, to 1; for the whole batch or one for each image (B,).
         """
-        slopes = INNER_SLOPE * strength, LAST_SLOPE * strength
+        widths = INNER_WIDTH * strength, LAST_WIDTH * strength
         for segment, soft in zip(self._segments, self._softened, strict=True):
-            x = segment(x, *slopes) if soft else segment(x)
+            x = segment(x, *widths) if soft else segment(x)
         return x
+
+    @torch.no_grad()
+    def calibrate(self, shape: Sequence[int], device: torch.device) -> None:
+        """Measure what the inputs of each ReLU are, on noise of its own, so that widths fit the net.
+
+        Args:
+            shape: of an image, (3, H, W).
+            device: of the net.
+        """
+        relus = [layer for part in self._segments for layer in part.modules() if isinstance(layer, _SoftReLU)]
+        if not relus:
+            return
+        hooks = [relu.register_forward_pre_hook(lambda relu, given: relu.measure(given[0])) for relu in relus]
+        noise = torch.rand(CALIBRATION, *shape, generator=torch.Generator().manual_seed(0))
+        SoftPrefix.__call__(self, noise.to(device))
+        for hook in hooks:
+            hook.remove()
 
 
 def _with_soft_relus(segment: nn.Module, last: bool) -> nn.Module:
-    """The segment with its ReLUs replaced; it takes their slope and, for its last one if ``last``, that of another.
+    """The segment with its ReLUs replaced; it takes their width and, for its last one if ``last``, that of another.
 
     It shares all other layers.
     """
     twin = fx.GraphModule(segment, copy.deepcopy(cast(fx.GraphModule, segment).graph))
     (images,) = (node for node in twin.graph.nodes if node.op == "placeholder")
     with twin.graph.inserting_after(images):
-        last_slope = twin.graph.placeholder("last_slope")
-        slope = twin.graph.placeholder("slope")
+        last_width = twin.graph.placeholder("last_width")
+        width = twin.graph.placeholder("width")
     relus = _relus(twin)
-    for relu in relus:
+    for place, relu in enumerate(relus):
+        twin.add_submodule(f"soft_relu_{place}", _SoftReLU())
         with twin.graph.inserting_before(relu):
             x = relu.args[0] if relu.args else relu.kwargs["input"]
-            own = last_slope if last and relu is relus[-1] else slope
-            soft = twin.graph.call_function(soft_relu, (x, own))
+            own = last_width if last and relu is relus[-1] else width
+            soft = twin.graph.call_module(f"soft_relu_{place}", (x, own))
         relu.replace_all_uses_with(soft)
         twin.graph.erase_node(relu)
     twin.delete_all_unused_submodules()
