@@ -34,7 +34,7 @@ FIRST_ORDER: Mapping[str, IriConfig] = {
     "spectral Adam, step 0.2": IriConfig(lr=0.2),
 }
 UNSOFTENED = "spectral Adam, step 0.1, true gradients"
-"""The default without what lets gradient through ReLUs that are off."""
+"""The default without what softens the steps of ReLUs backwards."""
 SECOND_ORDER: Mapping[str, Callable[[Problem, Tensor, int], Tensor]] = {
     "L-BFGS, 20 pairs": lbfgs,
     "Levenberg–Marquardt, 10 CG steps": gauss_newton,

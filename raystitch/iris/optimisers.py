@@ -35,7 +35,7 @@ class Optimiser:
         begin: images (N, 3, H, W) → the state before the first step, tensors with N rows.
         update: (images, gradient, state, step from 0, config) → next images, inside [0, 1], and next state. It
             overwrites nothing.
-        softens: whether ReLUs that are off let some gradient through, from full strength to none over the run.
+        softens: whether the steps of ReLUs are soft backwards, from full strength to none over the run.
     """
 
     slope: Callable[[Tensor], Tensor]

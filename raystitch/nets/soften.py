@@ -45,7 +45,7 @@ class _Softened(torch.autograd.Function):
         x, *tensors = ctx.saved_tensors
         width = tensors[0].to(x.dtype) if tensors else ctx.width
         x = x - _TINY  # nothing passes at 0 when the width is 0
-        return grad * (0.5 + 0.5 * x / (x.abs() + width)), None
+        return (0.5 + 0.5 * x / (x.abs() + width)) * grad, None  # in the layout of x
 
 
 def soft_relu(x: Tensor, width: float | Tensor) -> Tensor:
