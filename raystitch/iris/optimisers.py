@@ -74,7 +74,7 @@ def _spectral_step(x: Tensor, grad: Tensor, state: State, step: Step, config: Ir
     A step that is scaled in another basis and then clipped need not go downhill; it does where pixels that are held at 0 or 1
     take no part in it (Bertsekas 1982, two-metric projection).
     """
-    free = torch.where(grad > 0, x > 0, x < 1)
+    free = torch.where(grad > 0, torch.sign(x), torch.sign(1 - x))  # 1 or 0; compiled masks of bool are slow
     state, spread, rate = _moments(to_cosine(grad * free), state, step, config, _memory(config.steps))
     return from_cosine((state[0] / spread).mul_(rate)).mul_(free).add_(x).clamp_(0, 1), state
 
