@@ -10,6 +10,7 @@ of the net.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -74,8 +75,9 @@ class _SoftReLU(nn.Module):
         return soft_relu(x, share * self.scale)
 
     def measure(self, x: Tensor) -> None:
-        """Take the root mean square of such inputs for the scale."""
-        self.scale = float(x.float().square().mean().sqrt())
+        """Take the root mean square of such inputs for the scale, if they are finite."""
+        scale = float(x.float().square().mean().sqrt())
+        self.scale = scale if math.isfinite(scale) else 1.0
 
 
 class SoftPrefix:
@@ -139,11 +141,11 @@ def _with_soft_relus(segment: nn.Module, last: bool) -> nn.Module:
         width = twin.graph.placeholder("width")
     relus = _relus(twin)
     for place, relu in enumerate(relus):
-        twin.add_submodule(f"soft_relu_{place}", _SoftReLU())
+        twin.add_submodule(f"raystitch_soft_relu_{place}", _SoftReLU())
         with twin.graph.inserting_before(relu):
             x = relu.args[0] if relu.args else relu.kwargs["input"]
             own = last_width if last and relu is relus[-1] else width
-            soft = twin.graph.call_module(f"soft_relu_{place}", (x, own))
+            soft = twin.graph.call_module(f"raystitch_soft_relu_{place}", (x, own))
         relu.replace_all_uses_with(soft)
         twin.graph.erase_node(relu)
     twin.delete_all_unused_submodules()
