@@ -103,6 +103,7 @@ def test_old_files_without_batchnorm_counters_load():
         (b"nonsense", "a.safetensors"),
         (torch_file({"net": nn.Linear(2, 2)}), "whole_module.pth"),
     ],
+    ids=["empty", "text", "text_safetensors", "module"],  # the bytes of the last differ from process to process
 )
 def test_unreadable_files(data, name):
     with pytest.raises(InputError, match=r"cannot be read as a .* file of weights") as error:
