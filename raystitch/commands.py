@@ -135,7 +135,7 @@ def results(arguments: Namespace) -> int:
     table = load_table(store, arguments.sweep)
     if arguments.output is None:
         text = table[_SHOWN].to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="")
-        print(text if len(table) else "no results yet")
+        print(plain(text) if len(table) else "no results yet")
         return 0
     _export(table, Path(arguments.output))
     _say(f"{len(table)} rows written to {arguments.output}")

@@ -30,7 +30,8 @@ def plain(text: str) -> str:
     return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
 
 
-Text = Annotated[str, AfterValidator(plain)]
+Text = Annotated[str, AfterValidator(lambda text: plain(" ".join(text.split())))]
+"""One line."""
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Amount = Annotated[float, Field(ge=0, le=10**9)]  # neither NaN nor infinite
 

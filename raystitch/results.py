@@ -114,7 +114,12 @@ SORT_BY = [
 def encode_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = MEASURED) -> bytes:
     """Rows as one Parquet file with exactly the given schema; columns that a row lacks are null."""
     stream = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), stream, compression="zstd")
+    pq.write_table(
+        pa.Table.from_pylist([dict(row) for row in rows], schema=schema),
+        stream,
+        compression="zstd",
+        write_page_checksum=True,
+    )
     return stream.getvalue()
 
 

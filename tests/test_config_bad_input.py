@@ -340,6 +340,19 @@ def test_other_urls_pass(url: str) -> None:
     assert parse_config(with_value("storage", url)).storage == url
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("track", {"wandb": {"project": "p", "api_key": "hunter2hunter2"}}),
+        ("track", {"mlflow": {"uri": "http://h", "password": "hunter2hunter2"}}),
+        ("models.net.checkpoint", ["https://u:hunter2hunter2@h/x.pt"]),
+        ("fit.colour", "https://u:hunter2hunter2@h/x"),
+    ],
+)
+def test_no_password_is_shown(path: str, value: object) -> None:
+    assert "hunter2" not in refusal(with_value(path, value))
+
+
 def test_a_profile_has_a_name() -> None:
     assert refusal(with_value("s3.profile", "")) == "s3.profile: must not be empty"
 

@@ -8,12 +8,15 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from raystitch.access import without_credentials
 from raystitch.errors import InputError, did_you_mean
 
 _NAMED = ("data", "models", "settings")
 """Sections whose keys are names that the user chose."""
 _BRANCHES = {"int", "str", "bool", "CueConfig", "TrainConfig", "Normalisation"}
 _KEY = "[key]"
+_OF_SERVERS = ("s3", "track")
+"""Sections in which a value may be a password, so that none is shown."""
 
 
 def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
@@ -28,7 +31,7 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
     if problem["type"] == "extra_forbidden":
         known = list(_model_at(root, path[:-1]).model_fields)
         unknown = f"unknown key {path[-1]!r}{did_you_mean(path[-1], known)}"
-        if path[0] == "s3":
+        if path[0] in _OF_SERVERS:
             return InputError(where, None, f"{unknown}; credentials are left to the environment, such as AWS_PROFILE")
         return InputError(where, _brief(value), unknown)
     if problem["type"] == "missing":
@@ -49,7 +52,7 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
 
 
 def _may_be_secret(path: Sequence[str], remedy: str) -> bool:
-    return path[0] == "s3" or remedy.startswith("holds credentials")
+    return path[0] in _OF_SERVERS or remedy.startswith("holds credentials")
 
 
 def _remedy(problem: Mapping[str, Any], root: type[BaseModel], path: Sequence[str]) -> str:
@@ -102,9 +105,21 @@ def _shown(part: str) -> str:
 
 
 def _brief(value: object) -> object:
-    """A value worth showing: no mapping, no long list."""
+    """A value worth showing: no mapping, no long list, no URL with a password in it."""
+    if _has_credentials(value):
+        return None
     nested = isinstance(value, (list, tuple)) and (len(value) > 10 or any(_is_nested(item) for item in value))
     return None if isinstance(value, dict) or nested else value
+
+
+def _has_credentials(value: object) -> bool:
+    texts = value if isinstance(value, (list, tuple)) else [value]
+    try:
+        for text in texts:
+            without_credentials(text if isinstance(text, str) else "")
+    except ValueError:
+        return True
+    return False
 
 
 def _is_nested(value: object) -> bool:
