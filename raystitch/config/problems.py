@@ -15,8 +15,6 @@ _NAMED = ("data", "models", "settings")
 """Sections whose keys are names that the user chose."""
 _BRANCHES = {"int", "str", "bool", "CueConfig", "TrainConfig", "Normalisation"}
 _KEY = "[key]"
-_OF_SERVERS = ("s3", "track")
-"""Sections in which a value may be a password, so that none is shown."""
 
 
 def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
@@ -31,8 +29,9 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
     if problem["type"] == "extra_forbidden":
         known = list(_model_at(root, path[:-1]).model_fields)
         unknown = f"unknown key {path[-1]!r}{did_you_mean(path[-1], known)}"
-        if path[0] in _OF_SERVERS:
-            return InputError(where, None, f"{unknown}; credentials are left to the environment, such as AWS_PROFILE")
+        if _may_be_secret(path, value):
+            place = "the environment, such as AWS_PROFILE" if path[0] == "s3" else "the environment"
+            return InputError(where, None, f"{unknown}; credentials are left to {place}")
         return InputError(where, _brief(value), unknown)
     if problem["type"] == "missing":
         return InputError(where, None, "is required and missing")
@@ -48,11 +47,12 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
         field = _model_at(root, path[:-1]).model_fields.get(path[-1])
         optional = field is not None and not field.is_required()
         return InputError(where, None, f"is null; {remedy}{', or leave the key out' if optional else ''}")
-    return InputError(where, _brief(value) if path and not _may_be_secret(path, remedy) else None, remedy)
+    return InputError(where, _brief(value) if path and not _may_be_secret(path, value) else None, remedy)
 
 
-def _may_be_secret(path: Sequence[str], remedy: str) -> bool:
-    return path[0] in _OF_SERVERS or remedy.startswith("holds credentials")
+def _may_be_secret(path: Sequence[str], value: object) -> bool:
+    """Anything of S3, and whatever may be a text among what trackers are told."""
+    return path[0] == "s3" or (path[0] == "track" and not isinstance(value, (bool, int, float)))
 
 
 def _remedy(problem: Mapping[str, Any], root: type[BaseModel], path: Sequence[str]) -> str:
