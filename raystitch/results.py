@@ -46,7 +46,7 @@ from raystitch.damage import warn_of_damage
 from raystitch.errors import InputError, did_you_mean
 from raystitch.plan import Plan
 from raystitch.store import Store
-from raystitch.tables import Merged, compact, read_rows, read_tables
+from raystitch.tables import Merged, compact, encode, read_rows, read_tables
 from raystitch.units import FitUnit, IriUnit, Unit
 
 METRICS = (
@@ -113,14 +113,7 @@ SORT_BY = [
 
 def encode_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = MEASURED) -> bytes:
     """Rows as one Parquet file with exactly the given schema; columns that a row lacks are null."""
-    stream = io.BytesIO()
-    pq.write_table(
-        pa.Table.from_pylist([dict(row) for row in rows], schema=schema),
-        stream,
-        compression="zstd",
-        write_page_checksum=True,
-    )
-    return stream.getvalue()
+    return encode(pa.Table.from_pylist([dict(row) for row in rows], schema=schema))
 
 
 def decode_rows(content: bytes) -> list[dict[str, Any]]:

@@ -65,7 +65,7 @@ def compact(store: Store, schema: pa.Schema, damaged: Damaged) -> Merged | None:
     units = len(set(table["unit"].to_pylist()))
     if not units:
         return None
-    content = _encode(table)
+    content = encode(table)
     name = f"{hashlib.sha256(content).hexdigest()[:20]}.parquet"
     last = _manifest(store)
     if name != last or not known:  # also where the file of this name is lost or damaged
@@ -133,13 +133,8 @@ def _decode(
         table.validate(full=True)
         if sound(name, table):
             return table
-    except (
-        pa.ArrowException,
-        OSError,
-        KeyError,
-        ValueError,
-    ):  # no Parquet file, other columns, no text where it should be
-        pass
+    except (pa.ArrowException, OSError, KeyError, ValueError):
+        pass  # no Parquet file, other columns or one twice, bytes that are no text
     damaged(name)
     return None
 
@@ -168,7 +163,8 @@ def _manifest(store: Store) -> str | None:
     return name if isinstance(name, str) and _NAME.fullmatch(name) else None
 
 
-def _encode(table: pa.Table) -> bytes:
+def encode(table: pa.Table) -> bytes:
+    """A table as one Parquet file, whose pages have checksums."""
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd", row_group_size=1 << 20, write_page_checksum=True)
     return stream.getvalue()

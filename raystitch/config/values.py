@@ -89,6 +89,7 @@ def _has_host(url: str) -> bool:
 
 
 STUDY_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+"""What a study may be called: it is a folder in the storage."""
 
 FilePath = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
 """A path or URL."""
