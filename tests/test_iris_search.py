@@ -10,6 +10,7 @@ import pytest
 import scipy.fft
 import torch
 from torch import Tensor, fx, nn
+from torch._dynamo.utils import counters
 
 from raystitch.config import IriConfig
 from raystitch.errors import InputError
@@ -17,7 +18,7 @@ from raystitch.iris import invert, residual, sample_seed
 from raystitch.iris.compiling import can_compile, worth_compiling
 from raystitch.iris.cosine import from_cosine, to_cosine
 from raystitch.iris.optimisers import OPTIMISERS
-from raystitch.nets import CutNet, Point, SoftPrefix
+from raystitch.nets import CutNet, Point, SoftPrefix, fold_batchnorm
 
 
 def _images(count: int, size: int = 8, seed: int = 1) -> Tensor:
@@ -258,6 +259,17 @@ def test_compiled_steps_do_what_plain_ones_do(optimiser: Any) -> None:
         torch.testing.assert_close(other.images, own.images, atol=1e-4, rtol=0)
         torch.testing.assert_close(other.residual, own.residual, atol=1e-4, rtol=0)
         assert torch.equal(other.steps, own.steps)
+
+
+@pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_search_in_pixels_compiles_one_step_and_no_more(precision: Any) -> None:
+    # Gradients of a folded net come channels-last; were images and moments to take that up, steps would compile thrice.
+    net = _cut(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()), nn.Sequential(nn.Flatten(), nn.Linear(256, 2)))
+    prefix = SoftPrefix(fold_batchnorm(net), 1)
+    before = counters["stats"]["unique_graphs"]
+    invert(prefix, _images(6), _seeds(6), IriConfig(steps=8, batch=6, precision=precision, compile=True))
+    assert counters["stats"]["unique_graphs"] - before == 1
 
 
 @pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import cast
 
 import torch
@@ -57,14 +58,8 @@ def _subtract(x: Tensor, move: Tensor, alpha: float | ChannelSteps) -> Tensor:
 
 
 def _adam_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
-    """Adam (Kingma & Ba 2015, algorithm 1) with β = (0.9, 0.99), a cosine step from ``lr`` to 0, and the box [0, 1]."""
-    state, spread, rate = _moments(grad, state, step, config, (BETA1, BETA2))
-    return _move(x, state[0], spread, rate), state
-
-
-def _shallow_step(x: Tensor, grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[Tensor, State]:
-    """Adam whose memory is a share of the run."""
-    state, spread, rate = _moments(grad, state, step, config, _memory(config.steps))
+    """Adam (Kingma & Ba 2015, algorithm 1) with a cosine step from ``lr`` to 0, and the box [0, 1]."""
+    state, spread, rate = _moments(grad, state, step, config)
     return _move(x, state[0], spread, rate), state
 
 
@@ -75,7 +70,7 @@ def _spectral_step(x: Tensor, grad: Tensor, state: State, step: Step, config: Ir
     take no part in it (Bertsekas 1982, two-metric projection).
     """
     free = torch.where(grad > 0, torch.sign(x), torch.sign(1 - x))  # 1 or 0; compiled masks of bool are slow
-    state, spread, rate = _moments(to_cosine(grad * free), state, step, config, _memory(config.steps))
+    state, spread, rate = _moments(to_cosine(grad * free), state, step, config)
     return from_cosine((state[0] / spread).mul_(rate)).mul_(free).add_(x).clamp_(0, 1), state
 
 
@@ -85,28 +80,47 @@ def _move(x: Tensor, mean: Tensor, spread: Tensor, rate: float | Tensor) -> Tens
     return torch.addcdiv(x, mean, spread, value=rate).clamp_(0, 1)
 
 
-def _memory(steps: int) -> tuple[float, float]:
-    """β of a run: the first moment remembers an eighth of it, up to 67 steps; the second a third, and at least 100."""
-    return min(LONGEST_BETA1, max(0.0, 1 - 8 / steps)), max(BETA2, 1 - 3 / steps)
-
-
-def _moments(
-    grad: Tensor, state: State, step: Step, config: IriConfig, beta: tuple[float, float]
-) -> tuple[State, Tensor, float | Tensor]:
+def _moments(grad: Tensor, state: State, step: Step, config: IriConfig) -> tuple[State, Tensor, float | Tensor]:
     """Adam's next moments (mean, square), spread and rate: a step adds rate · mean / spread."""
-    (mean, square), (beta1, beta2) = state, beta
+    (mean, square), (beta1, beta2) = state, _memory(config)
     mean = mean.lerp(grad, 1 - beta1)
     square = (square * beta2).addcmul_(grad, grad, value=1 - beta2)
+    at = step.clamp(max=config.steps - 1) if isinstance(step, Tensor) else min(step, config.steps - 1)
+    if isinstance(at, Tensor):  # looked up for each image: powers for each pixel would cost more than all the rest
+        rate, epsilon = _schedule_on(config, grad.device)[:, at]
+        return (mean, square), square.sqrt().add_(epsilon), rate
+    number, small = _schedule(config)[:, at].tolist()
+    return (mean, square), square.sqrt().add_(small), number
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _memory(config: IriConfig) -> tuple[float, float]:
+    """β: of ``adam`` (0.9, 0.99). Else the first moment remembers an eighth of the run, up to 67 steps; the second a third,
+    and at least 100."""
+    if config.optimiser == "adam":
+        return BETA1, BETA2
+    return min(LONGEST_BETA1, max(0.0, 1 - 8 / config.steps)), max(BETA2, 1 - 3 / config.steps)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _schedule_on(config: IriConfig, device: torch.device) -> Tensor:
+    return _copy_of_schedule(config, device)
+
+
+@lru_cache(16)
+def _copy_of_schedule(config: IriConfig, device: torch.device) -> Tensor:
+    return _schedule(config).to(device, torch.float32)
+
+
+@lru_cache(16)
+def _schedule(config: IriConfig) -> Tensor:
+    """Rate and ε of each step, float64 (2, steps): a cosine from ``lr`` to 0, corrected for moments that begin at 0."""
     first = cast(float, config.step_size)  # a config with steps per channel has another optimiser
-    angle = _up_to(step, config.steps - 1) * (math.pi / config.steps)  # past its last step an image does not move
-    cosine = angle.cos() if isinstance(angle, Tensor) else math.cos(angle)
-    unbias = (1 - beta2 ** (step + 1)) ** 0.5
-    rate = -first * 0.5 * (1 + cosine) * unbias / (1 - beta1 ** (step + 1))
-    return (mean, square), square.sqrt().add_(EPSILON * unbias), rate
-
-
-def _up_to(step: Step, last: int) -> Step:
-    return step.clamp(max=last) if isinstance(step, Tensor) else min(step, last)
+    beta1, beta2 = _memory(config)
+    step = torch.arange(config.steps, dtype=torch.float64)
+    unbias = (1 - beta2 ** (step + 1)).sqrt()
+    rate = -first * 0.5 * (1 + torch.cos(step * (math.pi / config.steps))) * unbias / (1 - beta1 ** (step + 1))
+    return torch.stack([rate, EPSILON * unbias])
 
 
 def _of_log(r: Tensor) -> Tensor:
@@ -124,5 +138,5 @@ OPTIMISERS: Mapping[str, Optimiser] = {
     "adam": Optimiser(slope=_of_log, begin=_zeros, update=_adam_step),
     "spectral_adam": Optimiser(slope=_of_log, begin=_zeros, update=_spectral_step, softens=True),
 }
-SHALLOW = Optimiser(slope=_of_log, begin=_zeros, update=_shallow_step, softens=True)
+SHALLOW = replace(OPTIMISERS["adam"], softens=True)
 """What ``spectral_adam`` is where the transforms would cost more than they save: in pixels."""

@@ -124,7 +124,7 @@ class Passes:
 
     def _measure_traced(self, x: Tensor, target: Tensor, age: Age, low: bool) -> tuple[Tensor, Tensor]:
         """The same in the form of autograd that a compiler can follow."""
-        z, pull, *_ = torch.func.vjp(lambda images: self._represent(images, age, low), x)
+        z, pull, *_ = torch.func.vjp(lambda images: self._represent(_as_folded(images), age, low), x)
         error = z.float() - target
         (grad,) = pull(error.to(z.dtype))
         return norm_of(error), grad
@@ -146,9 +146,15 @@ class Passes:
         r = error / scale
         kept, sound = self.record(x, r, kept, sound, age)
         weight = self.optimiser.slope(r) / scale.square()  # applied to the images, which are smaller than z
+        grad = (grad * weight[:, None, None, None]).contiguous()  # the layout of x and the state
         each = age.view(-1, 1, 1, 1) if isinstance(age, Tensor) else age
-        x, state = self.optimiser.update(x, grad * weight[:, None, None, None], state, each, self.config)
+        x, state = self.optimiser.update(x, grad, state, each, self.config)
         return x, state, kept, sound
+
+
+def _as_folded(x: Tensor) -> Tensor:
+    """Images in the layout of folded nets, channels-last on the CPU: else each pass of a compiled step copies them twice."""
+    return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
 
 
 def scale_of(target: Tensor) -> Tensor:
