@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,6 +27,8 @@ _NAME = re.compile(r"[0-9a-f]{20}\.parquet")
 
 Damaged = Callable[[str], None]
 """Is given the name of each file that could not be read."""
+Sound = Callable[[str, pa.Table], bool]
+"""Whether what a file of that name holds can be what was written there."""
 
 
 @dataclass(frozen=True)
@@ -87,46 +89,41 @@ def read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
         if name is None:
             break
         try:
-            found = list(_read(store, [f"{FOLDER}/{name}"], schema, damaged, _has_rows_of_units))
+            content = store.read(f"{FOLDER}/{name}")
         except FileNotFoundError:
             continue
-        return pa.concat_tables([schema.empty_table(), *found])
+        table = _decode(f"{FOLDER}/{name}", content, schema, damaged, _has_rows_of_units)
+        return schema.empty_table() if table is None else table
     return schema.empty_table()
 
 
-def read_tables(store: Store, names: Sequence[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
-    """Files as tables of exactly the schema, without those that are damaged."""
-    return list(_read(store, names, schema, damaged, _has_rows_of_units))
+def read_tables(store: Store, names: Collection[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
+    """Files as tables of exactly the schema, without those that are damaged; one that is not there counts as such."""
+    contents = store.read_many(names)
+    for name in sorted(set(names).difference(contents)):
+        damaged(name)
+    return _decode_all(contents, schema, damaged, _has_rows_of_units)
 
 
 def _read_units(store: Store, units: Collection[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
-    for _ in range(_TRIES):
-        try:
-            names = [f"fits/{unit}.parquet" for unit in sorted(units)]
-            return list(_read(store, names, schema, damaged, _has_its_own_rows))
-        except FileNotFoundError:  # a sweep has put one aside that it found damaged
-            units = _done(store).intersection(units)
-    return []
+    """Files some at a time, as one table each: thousands of tables of one row would take gibibytes.
 
-
-def _read(
-    store: Store, names: Sequence[str], schema: pa.Schema, damaged: Damaged, sound: Callable[[str, pa.Table], bool]
-) -> Iterator[pa.Table]:
-    """Files, some at a time as one table each: thousands of tables of one row would take gibibytes."""
+    One that was put aside since it was listed is left out.
+    """
+    names, tables = [f"fits/{unit}.parquet" for unit in sorted(units)], []
     for begin in range(0, len(names), _AT_ONCE):
-        part = list(names[begin : begin + _AT_ONCE])
-        tables = [
-            table
-            for name, content in zip(part, store.read_many(part), strict=True)
-            if (table := _decode(name, content, schema, damaged, sound)) is not None
-        ]
-        if tables:
-            yield pa.concat_tables(tables).combine_chunks()
+        contents = store.read_many(names[begin : begin + _AT_ONCE])
+        if found := _decode_all(contents, schema, damaged, _has_its_own_rows):
+            tables.append(pa.concat_tables(found).combine_chunks())
+    return tables
 
 
-def _decode(
-    name: str, content: bytes, schema: pa.Schema, damaged: Damaged, sound: Callable[[str, pa.Table], bool]
-) -> pa.Table | None:
+def _decode_all(contents: Mapping[str, bytes], schema: pa.Schema, damaged: Damaged, sound: Sound) -> list[pa.Table]:
+    tables = (_decode(name, content, schema, damaged, sound) for name, content in contents.items())
+    return [table for table in tables if table is not None]
+
+
+def _decode(name: str, content: bytes, schema: pa.Schema, damaged: Damaged, sound: Sound) -> pa.Table | None:
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         table = _fit_schema(file.read(use_threads=False), schema)

@@ -298,7 +298,7 @@ def test_a_file_that_is_put_aside_while_tables_are_read_is_absent(
     _finish(store, units)
     read, gone = Store.read_many, units[1].marker
 
-    def late(self: Store, names: list[str]) -> list[bytes]:
+    def late(self: Store, names: list[str]) -> dict[str, bytes]:
         if gone in names and self.exists(gone):
             self.remove(gone)
         return read(self, names)
