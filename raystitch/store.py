@@ -27,6 +27,7 @@ from raystitch.localfile import TEMPORARY, absent_parents, create, replace
 from raystitch.remote import locate
 
 _IN_PARTS = 100 << 20  # bytes from which s3fs uploads a file in parts
+_LONGEST_REASON = 400  # characters; that of HDFS without Java has 15,000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
 
@@ -278,4 +279,5 @@ def _reason(error: Exception) -> str:
     text = " ".join(redact(str(getattr(error, "strerror", None) or error)).split())
     if text in ("", "None"):
         return _code(error) or type(error).__name__
-    return f"{type(error).__name__}: {text}" if isinstance(error, LookupError) else text
+    text = f"{type(error).__name__}: {text}" if isinstance(error, LookupError) else text
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
