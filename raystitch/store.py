@@ -27,6 +27,7 @@ from raystitch.localfile import TEMPORARY, absent_parents, create, replace
 from raystitch.remote import locate
 
 _IN_PARTS = 100 << 20  # bytes from which s3fs uploads a file in parts
+_VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "modified", "created")  # the best of each first
 _LONGEST_REASON = 400  # characters; that of HDFS without Java has 15,000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
@@ -167,8 +168,15 @@ class Store:
 
     def names(self, folder: str) -> set[str]:
         """File names directly inside a folder; empty where the folder does not exist."""
-        names = (entry["name"].rsplit("/", 1)[-1] for entry in self._list(folder) if _is_whole(entry))
-        return {name for name in names if name and not name.startswith(TEMPORARY)}
+        return set(self.stamps(folder))
+
+    def stamps(self, folder: str) -> dict[str, str]:
+        """:meth:`names`, each with what the listing tells of the file's content: a stamp that other content does not have.
+
+        It is empty where the storage tells neither a checksum nor a time.
+        """
+        found = {entry["name"].rsplit("/", 1)[-1]: _stamp(entry) for entry in self._list(folder) if _is_whole(entry)}
+        return {name: stamp for name, stamp in found.items() if name and not name.startswith(TEMPORARY)}
 
     def _list(self, folder: str) -> list[dict[str, Any]]:
         try:
@@ -255,6 +263,11 @@ def _full_path(path: str) -> Path:
         return Path(path).expanduser().resolve()
     except (RuntimeError, OSError) as error:  # ~somebody, who is not known here; a current folder that is gone
         raise InputError("storage", path, _reason(error).rstrip(".").lower()) from error
+
+
+def _stamp(entry: Mapping[str, Any]) -> str:
+    told = next((entry[key] for key in _VERSIONS if entry.get(key)), None)
+    return "" if told is None else f"{entry['size']} {told}"
 
 
 def _is_whole(entry: Mapping[str, Any]) -> bool:

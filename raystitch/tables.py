@@ -2,7 +2,9 @@
 
 The merged file is a copy that saves readers thousands of requests; the small ones stay, and they alone say what is done. So
 merging may happen at any time, also while sweeps write and while another merges: whoever reads takes from the merged file
-what it holds, and the rest from the small ones.
+the rows whose small file is still the one that they are from, and the rest from the small ones. That a listing tells, with
+no request of its own: column ``source`` keeps the stamp (:meth:`Store.stamps`) that the small file had just before it was
+read. Rows of merged files of older versions, which lack the column, may be outdated, so they are read from the small ones.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raystitch.errors import InputError
@@ -23,6 +24,7 @@ from raystitch.store import Store
 
 FOLDER, MANIFEST = "compact", "compact/manifest.json"
 _TRIES, _AT_ONCE = 3, 1000
+_SOURCE = pa.field("source", pa.string())
 _NAME = re.compile(r"[0-9a-f]{20}\.parquet")
 
 Damaged = Callable[[str], None]
@@ -49,10 +51,10 @@ def read_rows(store: Store, units: Collection[str], schema: pa.Schema, damaged: 
         schema: of the rows; columns that older files lack are null.
         damaged: called for each unreadable file.
     """
-    done = _done(store) & set(units)
-    merged = read_merged(store, schema, damaged)
-    merged = merged.filter(pc.is_in(merged["unit"], pa.array(sorted(done), pa.string())))
-    rest = done.difference(merged["unit"].to_pylist())
+    stamps = _stamps(store)
+    wanted = {unit: stamps[unit] for unit in units if unit in stamps}
+    merged = _current(_read_merged(store, schema, damaged), wanted).drop_columns([_SOURCE.name])
+    rest = wanted.keys() - set(merged["unit"].to_pylist())
     return pa.concat_tables([merged, *_read_units(store, rest, schema, damaged)])
 
 
@@ -61,9 +63,11 @@ def compact(store: Store, schema: pa.Schema, damaged: Damaged) -> Merged | None:
 
     Files of earlier merges are deleted, but for the one before this, which somebody may be reading.
     """
-    before = read_merged(store, schema, damaged)
+    stamps = _stamps(store)
+    before = _current(_read_merged(store, schema, damaged), stamps)
     known = set(before["unit"].to_pylist())
-    table = pa.concat_tables([before, *_read_units(store, _done(store) - known, schema, damaged)]).combine_chunks()
+    new = [_with_source(rows, stamps) for rows in _read_units(store, stamps.keys() - known, schema, damaged)]
+    table = pa.concat_tables([before, *new]).combine_chunks()
     units = len(set(table["unit"].to_pylist()))
     if not units:
         return None
@@ -78,12 +82,27 @@ def compact(store: Store, schema: pa.Schema, damaged: Damaged) -> Merged | None:
     return Merged(units, units - len(known), f"{FOLDER}/{name}")
 
 
-def _done(store: Store) -> set[str]:
-    return {name.removesuffix(".parquet") for name in store.names("fits") if name.endswith(".parquet")}
+def _stamps(store: Store) -> dict[str, str]:
+    """The units that are done, each with the stamp of its file."""
+    found = store.stamps("fits").items()
+    return {name.removesuffix(".parquet"): stamp for name, stamp in found if name.endswith(".parquet")}
 
 
-def read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
-    """All rows of the merged file; none where there is no such file."""
+def _current(merged: pa.Table, stamps: Mapping[str, str]) -> pa.Table:
+    """The rows that are from these very files; a file without a stamp may be any other."""
+    origins = zip(merged["unit"].to_pylist(), merged[_SOURCE.name].to_pylist(), strict=True)
+    return merged.filter(
+        pa.array([bool(source) and stamps.get(unit) == source for unit, source in origins], pa.bool_())
+    )
+
+
+def _with_source(rows: pa.Table, stamps: Mapping[str, str]) -> pa.Table:
+    return rows.append_column(_SOURCE, pa.array([stamps[unit] for unit in rows["unit"].to_pylist()], _SOURCE.type))
+
+
+def _read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
+    """All rows of the merged file with their source; none where there is no such file."""
+    wanted = schema.append(_SOURCE)
     for _ in range(_TRIES):  # a file that goes while it is about to be read has a successor
         name = _manifest(store)
         if name is None:
@@ -92,9 +111,9 @@ def read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
             content = store.read(f"{FOLDER}/{name}")
         except FileNotFoundError:
             continue
-        table = _decode(f"{FOLDER}/{name}", content, schema, damaged, _has_rows_of_units)
-        return schema.empty_table() if table is None else table
-    return schema.empty_table()
+        table = _decode(f"{FOLDER}/{name}", content, wanted, damaged, _has_rows_of_units)
+        return wanted.empty_table() if table is None else table
+    return wanted.empty_table()
 
 
 def read_tables(store: Store, names: Collection[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
