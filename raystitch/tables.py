@@ -25,6 +25,7 @@ from raystitch.store import Store
 FOLDER, MANIFEST = "compact", "compact/manifest.json"
 _TRIES, _AT_ONCE = 3, 1000
 _SOURCE = pa.field("source", pa.string())
+_COLUMNS = b"raystitch.columns"
 _NAME = re.compile(r"[0-9a-f]{20}\.parquet")
 
 Damaged = Callable[[str], None]
@@ -145,14 +146,25 @@ def _decode_all(contents: Mapping[str, bytes], schema: pa.Schema, damaged: Damag
 def _decode(name: str, content: bytes, schema: pa.Schema, damaged: Damaged, sound: Sound) -> pa.Table | None:
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        table = _fit_schema(file.read(use_threads=False), schema)
+        read = file.read(use_threads=False)
+        table = _fit_schema(read, schema)
         table.validate(full=True)
-        if sound(name, table):
+        if _has_its_columns(read) and sound(name, table):
             return table
     except (pa.ArrowException, OSError, KeyError, ValueError):
         pass  # no Parquet file, other columns or one twice, bytes that are no text
     damaged(name)
     return None
+
+
+def _has_its_columns(table: pa.Table) -> bool:
+    """Whether columns have the names that they were written with: a changed one would pass for one that is not there."""
+    written = (table.schema.metadata or {}).get(_COLUMNS)
+    return written in (None, _digest_of_columns(table))  # files of older versions have none
+
+
+def _digest_of_columns(table: pa.Table) -> bytes:
+    return hashlib.sha256("\n".join(table.column_names).encode()).hexdigest()[:20].encode()
 
 
 def _has_its_own_rows(name: str, table: pa.Table) -> bool:
@@ -180,16 +192,17 @@ def _manifest(store: Store) -> str | None:
 
 
 def encode(table: pa.Table) -> bytes:
-    """A table as one Parquet file, whose pages have checksums."""
+    """A table as one Parquet file, whose pages have checksums, and whose footer has one of the columns' names."""
     stream = io.BytesIO()
-    pq.write_table(table, stream, compression="zstd", row_group_size=1 << 20, write_page_checksum=True)
+    marked = table.replace_schema_metadata({_COLUMNS: _digest_of_columns(table)})
+    pq.write_table(marked, stream, compression="zstd", row_group_size=1 << 20, write_page_checksum=True)
     return stream.getvalue()
 
 
 def _fit_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Files of older versions may lack columns: they become null."""
     if table.schema.equals(schema):
-        return table
+        return table.replace_schema_metadata(None)
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in schema
