@@ -237,7 +237,7 @@ class Store:
             fs, _ = self._place
             fs.invalidate_cache()
             yield fs
-        except InputError:
+        except (InputError, MemoryError):
             raise
         except FileNotFoundError as error:  # those of S3 have no name
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{name}") from error
@@ -249,7 +249,7 @@ class Store:
         """The filesystem; whatever it raises becomes one line."""
         try:
             yield self._place[0]
-        except InputError:
+        except (InputError, MemoryError):
             raise
         except Exception as error:
             raise self._fault("written to", error) from error

@@ -6,6 +6,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import yaml
@@ -93,6 +94,15 @@ def test_an_archive_can_be_read_but_not_written_to(tmp_path: Path, name: str) ->
     assert store.read_many(["fits/x", "fits/y"]) == {"fits/x": b"1"}
     assert store.names("fits") == {"x"}
     check_is_one_line(store, WRITES[name], "cannot be written to")
+
+
+def test_memory_that_runs_out_is_no_fault_of_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(path: Path, data: bytes) -> NoReturn:
+        raise MemoryError
+
+    monkeypatch.setattr("raystitch.store.create", no_memory)
+    with pytest.raises(MemoryError):
+        Store(str(tmp_path)).publish("fits/x", b"1")
 
 
 @pytest.mark.xdist_group("s3")
