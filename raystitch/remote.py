@@ -5,6 +5,7 @@ Credentials and endpoints are not part of a URL; :mod:`raystitch.access` says wh
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,9 @@ from raystitch.access import complete_environment
 
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _S3 = ("s3://", "s3a://")
+
+# Google's client logs tracebacks of what it raises as well; whoever sets up logging still sees them.
+logging.getLogger("gcsfs").addHandler(logging.NullHandler())
 
 
 def locate(url: str, options: Mapping[str, Any] = NO_OPTIONS) -> tuple[Any, str]:

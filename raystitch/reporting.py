@@ -63,7 +63,10 @@ def read_failures(store: Store, study: dict[str, Any], done: AbstractSet[str]) -
     recorded = store.names("failures")
     failed = [u for u in study["units"] if f"{u['id']}.json" in recorded and u["id"] not in done]
     records = _parse(store, [f"failures/{unit['id']}.json" for unit in failed])
-    return [{**record, "label": unit["label"]} for unit, record in zip(failed, records, strict=True) if record]
+    told = [(unit, records.get(f"failures/{unit['id']}.json", {})) for unit in failed]
+    return [
+        {**record, **{key: unit[key] for key in ("id", "kind", "label")}} for unit, record in told if "error" in record
+    ]
 
 
 def present_units(study: dict[str, Any], files: set[str]) -> set[str]:
@@ -109,24 +112,25 @@ def _read_sets(
 ) -> list[IriFacts]:
     """What the indices of a study's IRI sets say, under the names that this study gives the sets."""
     units = [unit for unit in study["units"] if unit["kind"] == IriUnit.kind and unit["id"] in done]
+    records = _parse(store, [unit["marker"] for unit in units])
     sets = []
-    for unit, record in zip(units, _parse(store, [unit["marker"] for unit in units]), strict=True):
+    for unit in (unit for unit in units if unit["marker"] in records):
         try:
-            sets.append(_iri_facts({**record, **unit}))
+            sets.append(_iri_facts({**records[unit["marker"]], **unit}))
         except (KeyError, TypeError, ValueError, AttributeError):  # whatever other JSON makes of it
             damaged(unit["marker"])
     return sets
 
 
-def _parse(store: Store, names: list[str]) -> list[dict[str, Any]]:
-    """JSON records; an empty one for each that is damaged."""
-    records: list[dict[str, Any]] = []
-    for content in store.read_many(names):
+def _parse(store: Store, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Name → JSON record of those of the files that are there; an empty one for each that is damaged."""
+    records: dict[str, dict[str, Any]] = {}
+    for name, content in store.read_many(names).items():
         try:
             record = json.loads(content)
         except (ValueError, RecursionError):
             record = None
-        records.append(record if isinstance(record, dict) else {})
+        records[name] = record if isinstance(record, dict) else {}
     return records
 
 
@@ -161,9 +165,9 @@ def _galleries(
     names = {f"iris/{each.id}/gallery.npz": each for each in sets}
     names = {name: each for name, each in names.items() if name in files}  # older records may lack one
     entries = []
-    for (name, facts), content in zip(names.items(), store.read_many(list(names)), strict=True):
+    for name, content in store.read_many(names).items():
         try:
-            shown = decode_gallery(content)
+            shown, facts = decode_gallery(content), names[name]
         except ValueError:
             damaged(name)
         else:

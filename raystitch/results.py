@@ -258,8 +258,7 @@ def load_table(store: Store, sweep: str | None = None, on_damage: Callable[[str]
     if sweep is not None:
         read_study(store, sweep)
     sweeps = [sweep] if sweep is not None else sweep_names(store)
-    wanted_rows = [f"sweeps/{name}/rows.parquet" for name in sweeps]
-    found = read_tables(store, _there(store, wanted_rows, damaged), NAMES, damaged)
+    found = read_tables(store, [f"sweeps/{name}/rows.parquet" for name in sweeps], NAMES, damaged)
     names: pd.DataFrame = pa.concat_tables([NAMES.empty_table(), *found]).to_pandas()
     measured: pd.DataFrame = read_rows(store, set(names["unit"]), MEASURED, damaged).to_pandas()
     table: pd.DataFrame = names.merge(measured, on="unit", how="inner")
@@ -277,11 +276,3 @@ def _column_order() -> list[str]:
         "objective", "arm", "protocol", "seed", "iri_level", "inputs", "eval_set", "n_eval",
     ]  # fmt: skip
     return first + [name for name in MEASURED.names if name not in first]
-
-
-def _there(store: Store, names: list[str], damaged: Callable[[str], None]) -> list[str]:
-    """Those of the names that have a file; the others are damage."""
-    there = [name for name in names if store.exists(name)]
-    for name in sorted(set(names) - set(there)):
-        damaged(name)
-    return there

@@ -3,26 +3,32 @@
 A file becomes visible in one step, complete. Units write create-only, so two workers that finish the same unit agree:
 the first wins and the second learns that it was not needed. Nothing here writes half a file; what others damaged is set
 aside by :meth:`Store.quarantine`, so that it is made again. An empty file counts as none.
+
+Whatever a filesystem raises, from a server that is away to a place that may not be written to, is one InputError of
+``storage``. Only a file that is to be read and is not there remains a FileNotFoundError, with its name.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from raystitch.access import without_credentials
+from raystitch.access import redact, without_credentials
 from raystitch.errors import InputError
+from raystitch.localfile import TEMPORARY, absent_parents, create, replace
 from raystitch.remote import locate
 
-_TEMPORARY = ".tmp-"
 _IN_PARTS = 100 << 20  # bytes from which s3fs uploads a file in parts
+_VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "modified", "created")  # the best of each first
+_LONGEST_REASON = 400  # characters; that of HDFS without Java has 15,000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
 
@@ -58,7 +64,7 @@ class Store:
 
     @property
     def _place(self) -> tuple[Any, str]:
-        """File system and root; a forked process opens its own, since connections are not shared."""
+        """File system, and how its paths begin; a forked process opens its own, since connections are not shared."""
         pid = os.getpid()
         if pid not in self._opened:
             self._opened[pid] = self._open()
@@ -71,9 +77,9 @@ class Store:
     def _open(self) -> tuple[Any, str]:
         try:
             fs, root = locate(self.url, self.options)
-        except (ValueError, ImportError) as error:
-            raise InputError("storage", self.url, str(error)) from error
-        return fs, root.rstrip("/")
+        except Exception as error:  # a scheme may want a package, options or a server
+            raise self._fault("opened", error) from error
+        return fs, f"{root.rstrip('/')}/" if root else ""  # the root of an archive has no name
 
     @property
     def is_local(self) -> bool:
@@ -82,7 +88,7 @@ class Store:
 
     def path(self, name: str) -> str:
         """Full path of a file as the filesystem (not the user) writes it."""
-        return f"{self._place[1]}/{name}"
+        return self._place[1] + name
 
     def publish(self, name: str, data: bytes) -> bool:
         """Create a file if it does not exist yet. Returns whether this call created it."""
@@ -94,18 +100,19 @@ class Store:
         return True
 
     def _create(self, name: str, data: bytes) -> bool:
-        if self.is_local:
-            return _create_local(Path(self.path(name)), data)
-        if len(data) >= _IN_PARTS and self.exists(name):
-            return False  # some servers (Ceph 16) forget "create only" where a file comes in parts
-        try:
-            self._place[0].pipe_file(self.path(name), data, mode="create")
-        except OSError as error:
-            if isinstance(error, FileExistsError) or _code(error) in _EXISTS_CODES:
-                return False
-            if not self._holds(name, data):
-                raise
-        return True
+        with self._writing() as fs:
+            if self.is_local:
+                return create(Path(self.path(name)), data)
+            if len(data) >= _IN_PARTS and self.exists(name):
+                return False  # some servers (Ceph 16) forget "create only" where a file comes in parts
+            try:
+                fs.pipe_file(self.path(name), data, mode="create")
+            except Exception as error:
+                if isinstance(error, FileExistsError) or _code(error) in _EXISTS_CODES:
+                    return False
+                if not self._holds(name, data):
+                    raise
+            return True
 
     def _holds(self, name: str, data: bytes) -> bool:
         """Whether a write that reported an error has come through: its answer may have been lost."""
@@ -116,67 +123,80 @@ class Store:
 
     def replace(self, name: str, data: bytes) -> None:
         """Write a file whole, in place of any older one."""
-        if self.is_local:
-            target = Path(self.path(name))
-            _write_temporary(target, data).replace(target)
-            return
-        try:
-            self._place[0].pipe_file(self.path(name), data)
-        except OSError:
-            if not self._holds(name, data):
-                raise
+        with self._writing() as fs:
+            if self.is_local:
+                return replace(Path(self.path(name)), data)
+            try:
+                fs.pipe_file(self.path(name), data)
+            except Exception:
+                if not self._holds(name, data):
+                    raise
 
     def read(self, name: str) -> bytes:
         """Content of a file.
 
         Raises:
             FileNotFoundError: it was never published.
-            InputError: the storage cannot be read.
         """
-        with self._reading() as fs:
+        with self._reading(name) as fs:
             return bytes(fs.cat_file(self.path(name)))
 
-    def read_many(self, names: list[str]) -> list[bytes]:
-        """Contents of several files, fetched together where the filesystem can."""
-        if self.is_local or not names:
-            return [self.read(name) for name in names]
-        paths = [self.path(name) for name in names]
+    def read_many(self, names: Collection[str]) -> dict[str, bytes]:
+        """Name → content of those of several files that are there, fetched together where the filesystem can."""
+        found: dict[str, bytes] = {}
+        by_path = {_plain(self.path(name)): name for name in names}
         with self._reading() as fs:
-            found = fs.cat(paths, on_error="raise")
-        if isinstance(found, bytes):
-            return [found]
-        by_path = {_plain(path): bytes(data) for path, data in found.items()}
-        return [by_path[_plain(path)] for path in paths]
+            if fs.async_impl and names:
+                for path, content in fs.cat([self.path(name) for name in names], on_error="return").items():
+                    if isinstance(content, bytes):
+                        found[by_path[_plain(path)]] = content
+                    elif not isinstance(content, FileNotFoundError):
+                        raise content
+                return found
+        for name in names:
+            with suppress(FileNotFoundError):
+                found[name] = self.read(name)
+        return found
 
     def exists(self, name: str) -> bool:
         """Whether a file has been published."""
-        with self._reading() as fs:
-            try:
+        try:
+            with self._reading(name) as fs:
                 return bool(fs.info(self.path(name))["size"])
-            except FileNotFoundError:
-                return False
+        except FileNotFoundError:
+            return False
 
     def names(self, folder: str) -> set[str]:
         """File names directly inside a folder; empty where the folder does not exist."""
-        names = (entry["name"].rsplit("/", 1)[-1] for entry in self._list(folder) if _is_whole(entry))
-        return {name for name in names if name and not name.startswith(_TEMPORARY)}
+        return set(self.stamps(folder))
+
+    def stamps(self, folder: str) -> dict[str, str]:
+        """:meth:`names`, each with what the listing tells of the file's content: a stamp that other content does not have.
+
+        It is empty where the storage tells neither a checksum nor a time.
+        """
+        found = {entry["name"].rsplit("/", 1)[-1]: _stamp(entry) for entry in self._list(folder) if _is_whole(entry)}
+        return {name: stamp for name, stamp in found.items() if name and not name.startswith(TEMPORARY)}
 
     def _list(self, folder: str) -> list[dict[str, Any]]:
-        with self._reading() as fs:
-            try:
+        try:
+            with self._reading(folder) as fs:
                 return list(fs.ls(self.path(folder), detail=True))
-            except FileNotFoundError:
-                return []
+        except FileNotFoundError:
+            return []
 
     def tree(self, folder: str) -> set[str]:
         """Names of all files at any depth below a folder, relative to the store; empty where it does not exist."""
         if not self._list(folder):  # a walk would pass over a folder that cannot be read
             return set()
-        start = _plain(f"{self._place[1]}/")
-        with self._reading() as fs:
-            found = fs.find(self.path(folder), detail=True)
+        start = _plain(self._place[1])
+        try:
+            with self._reading(folder) as fs:
+                found = fs.find(self.path(folder), detail=True)
+        except FileNotFoundError:  # it has just gone
+            return set()
         names = {_plain(path).removeprefix(start) for path, entry in found.items() if _is_whole(entry)}
-        return {name for name in names if not name.rsplit("/", 1)[-1].startswith(_TEMPORARY)}
+        return {name for name in names if not name.rsplit("/", 1)[-1].startswith(TEMPORARY)}
 
     def folders(self, folder: str) -> list[str]:
         """Names of the folders directly inside a folder, sorted."""
@@ -191,25 +211,10 @@ class Store:
             return
         self.remove(name)
 
-    @contextmanager
-    def _reading(self) -> Iterator[Any]:
-        """The filesystem, with fresh listings; what it raises becomes one line, but for a file that is not there."""
-        fs, _ = self._place
-        try:
-            fs.invalidate_cache()
-            yield fs
-        except (FileNotFoundError, InputError):
-            raise
-        except Exception as error:  # filesystems raise whatever their client raises
-            raise InputError("storage", self.url, f"cannot be read: {_reason(error)}") from error
-
     def remove(self, name: str) -> None:
         """Delete a file if it is there."""
-        fs, _ = self._place
-        try:
+        with self._writing() as fs, suppress(FileNotFoundError):
             fs.rm_file(self.path(name))
-        except FileNotFoundError:
-            return
 
     def check_writable(self) -> None:
         """Write and delete a small file.
@@ -217,55 +222,56 @@ class Store:
         Raises:
             InputError: the place cannot be written to.
         """
-        name = f"{_TEMPORARY}write-check-{uuid.uuid4().hex}"
-        try:
-            absent = _absent_parents(Path(self.path(name)).parent) if self.is_local else []
+        name = f"{TEMPORARY}write-check-{uuid.uuid4().hex}"
+        with self._writing():
+            absent = absent_parents(Path(self.path(name)).parent) if self.is_local else []
             self.replace(name, b"ok")
             self.remove(name)
             for folder in absent:
                 folder.rmdir()
-        except InputError:
+
+    @contextmanager
+    def _reading(self, name: str = "") -> Iterator[Any]:
+        """The filesystem, with fresh listings; what it raises becomes one line, but for a file that is not there."""
+        try:
+            fs, _ = self._place
+            fs.invalidate_cache()
+            yield fs
+        except (InputError, MemoryError):
             raise
+        except FileNotFoundError as error:  # those of S3 have no name
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{name}") from error
         except Exception as error:  # filesystems raise whatever their client raises
-            raise InputError("storage", self.url, f"cannot be written to: {_reason(error)}") from error
+            raise self._fault("read", error) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        """The filesystem; whatever it raises becomes one line."""
+        try:
+            yield self._place[0]
+        except (InputError, MemoryError):
+            raise
+        except Exception as error:
+            raise self._fault("written to", error) from error
+
+    def _fault(self, done: str, error: Exception) -> InputError:
+        return InputError("storage", self.url, f"cannot be {done}: {_reason(error)}")
 
 
 def _full_path(path: str) -> Path:
     try:
         return Path(path).expanduser().resolve()
-    except RuntimeError as error:  # ~somebody, who is not known here
-        raise InputError("storage", path, f"{str(error).rstrip('.').lower()}") from error
+    except (RuntimeError, OSError) as error:  # ~somebody, who is not known here; a current folder that is gone
+        raise InputError("storage", path, _reason(error).rstrip(".").lower()) from error
 
 
-def _absent_parents(folder: Path) -> list[Path]:
-    """Folders that writing into ``folder`` would create, innermost first."""
-    return [parent for parent in (folder, *folder.parents) if not parent.exists()]
+def _stamp(entry: Mapping[str, Any]) -> str:
+    told = next((entry[key] for key in _VERSIONS if entry.get(key)), None)
+    return "" if told is None else f"{entry['size']} {told}"
 
 
 def _is_whole(entry: Mapping[str, Any]) -> bool:
     return entry["type"] == "file" and bool(entry["size"])
-
-
-def _create_local(target: Path, data: bytes) -> bool:
-    if target.exists():
-        return False
-    temporary = _write_temporary(target, data)
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        return False
-    except OSError:  # no hard links here: a rename is whole as well, and both writers write the same bytes
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return True
-
-
-def _write_temporary(target: Path, data: bytes) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
-    temporary.write_bytes(data)
-    return temporary
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:
@@ -283,5 +289,8 @@ def _code(error: Exception) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    text = " ".join(str(getattr(error, "strerror", None) or error).split())
-    return (_code(error) or type(error).__name__) if text in ("", "None") else text
+    text = " ".join(redact(str(getattr(error, "strerror", None) or error)).split())
+    if text in ("", "None"):
+        return _code(error) or type(error).__name__
+    text = f"{type(error).__name__}: {text}" if isinstance(error, LookupError) else text
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"

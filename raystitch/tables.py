@@ -2,7 +2,9 @@
 
 The merged file is a copy that saves readers thousands of requests; the small ones stay, and they alone say what is done. So
 merging may happen at any time, also while sweeps write and while another merges: whoever reads takes from the merged file
-what it holds, and the rest from the small ones.
+the rows whose small file is still the one that they are from, and the rest from the small ones. That a listing tells, with
+no request of its own: column ``source`` keeps the stamp (:meth:`Store.stamps`) that the small file had just before it was
+read. Rows of merged files of older versions, which lack the column, may be outdated, so they are read from the small ones.
 """
 
 from __future__ import annotations
@@ -11,11 +13,10 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raystitch.errors import InputError
@@ -23,10 +24,14 @@ from raystitch.store import Store
 
 FOLDER, MANIFEST = "compact", "compact/manifest.json"
 _TRIES, _AT_ONCE = 3, 1000
+_SOURCE = pa.field("source", pa.string())
+_COLUMNS = b"raystitch.columns"
 _NAME = re.compile(r"[0-9a-f]{20}\.parquet")
 
 Damaged = Callable[[str], None]
 """Is given the name of each file that could not be read."""
+Sound = Callable[[str, pa.Table], bool]
+"""Whether what a file of that name holds can be what was written there."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,10 @@ def read_rows(store: Store, units: Collection[str], schema: pa.Schema, damaged: 
         schema: of the rows; columns that older files lack are null.
         damaged: called for each unreadable file.
     """
-    done = _done(store) & set(units)
-    merged = read_merged(store, schema, damaged)
-    merged = merged.filter(pc.is_in(merged["unit"], pa.array(sorted(done), pa.string())))
-    rest = done.difference(merged["unit"].to_pylist())
+    stamps = _stamps(store)
+    wanted = {unit: stamps[unit] for unit in units if unit in stamps}
+    merged = _current(_read_merged(store, schema, damaged), wanted).drop_columns([_SOURCE.name])
+    rest = wanted.keys() - set(merged["unit"].to_pylist())
     return pa.concat_tables([merged, *_read_units(store, rest, schema, damaged)])
 
 
@@ -59,9 +64,11 @@ def compact(store: Store, schema: pa.Schema, damaged: Damaged) -> Merged | None:
 
     Files of earlier merges are deleted, but for the one before this, which somebody may be reading.
     """
-    before = read_merged(store, schema, damaged)
+    stamps = _stamps(store)
+    before = _current(_read_merged(store, schema, damaged), stamps)
     known = set(before["unit"].to_pylist())
-    table = pa.concat_tables([before, *_read_units(store, _done(store) - known, schema, damaged)]).combine_chunks()
+    new = [_with_source(rows, stamps) for rows in _read_units(store, stamps.keys() - known, schema, damaged)]
+    table = pa.concat_tables([before, *new]).combine_chunks()
     units = len(set(table["unit"].to_pylist()))
     if not units:
         return None
@@ -76,67 +83,88 @@ def compact(store: Store, schema: pa.Schema, damaged: Damaged) -> Merged | None:
     return Merged(units, units - len(known), f"{FOLDER}/{name}")
 
 
-def _done(store: Store) -> set[str]:
-    return {name.removesuffix(".parquet") for name in store.names("fits") if name.endswith(".parquet")}
+def _stamps(store: Store) -> dict[str, str]:
+    """The units that are done, each with the stamp of its file."""
+    found = store.stamps("fits").items()
+    return {name.removesuffix(".parquet"): stamp for name, stamp in found if name.endswith(".parquet")}
 
 
-def read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
-    """All rows of the merged file; none where there is no such file."""
+def _current(merged: pa.Table, stamps: Mapping[str, str]) -> pa.Table:
+    """The rows that are from these very files; a file without a stamp may be any other."""
+    origins = zip(merged["unit"].to_pylist(), merged[_SOURCE.name].to_pylist(), strict=True)
+    return merged.filter(
+        pa.array([bool(source) and stamps.get(unit) == source for unit, source in origins], pa.bool_())
+    )
+
+
+def _with_source(rows: pa.Table, stamps: Mapping[str, str]) -> pa.Table:
+    return rows.append_column(_SOURCE, pa.array([stamps[unit] for unit in rows["unit"].to_pylist()], _SOURCE.type))
+
+
+def _read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
+    """All rows of the merged file with their source; none where there is no such file."""
+    wanted = schema.append(_SOURCE)
     for _ in range(_TRIES):  # a file that goes while it is about to be read has a successor
         name = _manifest(store)
         if name is None:
             break
         try:
-            found = list(_read(store, [f"{FOLDER}/{name}"], schema, damaged, _has_rows_of_units))
+            content = store.read(f"{FOLDER}/{name}")
         except FileNotFoundError:
             continue
-        return pa.concat_tables([schema.empty_table(), *found])
-    return schema.empty_table()
+        table = _decode(f"{FOLDER}/{name}", content, wanted, damaged, _has_rows_of_units)
+        return wanted.empty_table() if table is None else table
+    return wanted.empty_table()
 
 
-def read_tables(store: Store, names: Sequence[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
-    """Files as tables of exactly the schema, without those that are damaged."""
-    return list(_read(store, names, schema, damaged, _has_rows_of_units))
+def read_tables(store: Store, names: Collection[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
+    """Files as tables of exactly the schema, without those that are damaged; one that is not there counts as such."""
+    contents = store.read_many(names)
+    for name in sorted(set(names).difference(contents)):
+        damaged(name)
+    return _decode_all(contents, schema, damaged, _has_rows_of_units)
 
 
 def _read_units(store: Store, units: Collection[str], schema: pa.Schema, damaged: Damaged) -> list[pa.Table]:
-    for _ in range(_TRIES):
-        try:
-            names = [f"fits/{unit}.parquet" for unit in sorted(units)]
-            return list(_read(store, names, schema, damaged, _has_its_own_rows))
-        except FileNotFoundError:  # a sweep has put one aside that it found damaged
-            units = _done(store).intersection(units)
-    return []
+    """Files some at a time, as one table each: thousands of tables of one row would take gibibytes.
 
-
-def _read(
-    store: Store, names: Sequence[str], schema: pa.Schema, damaged: Damaged, sound: Callable[[str, pa.Table], bool]
-) -> Iterator[pa.Table]:
-    """Files, some at a time as one table each: thousands of tables of one row would take gibibytes."""
+    One that was put aside since it was listed is left out.
+    """
+    names, tables = [f"fits/{unit}.parquet" for unit in sorted(units)], []
     for begin in range(0, len(names), _AT_ONCE):
-        part = list(names[begin : begin + _AT_ONCE])
-        tables = [
-            table
-            for name, content in zip(part, store.read_many(part), strict=True)
-            if (table := _decode(name, content, schema, damaged, sound)) is not None
-        ]
-        if tables:
-            yield pa.concat_tables(tables).combine_chunks()
+        contents = store.read_many(names[begin : begin + _AT_ONCE])
+        if found := _decode_all(contents, schema, damaged, _has_its_own_rows):
+            tables.append(pa.concat_tables(found).combine_chunks())
+    return tables
 
 
-def _decode(
-    name: str, content: bytes, schema: pa.Schema, damaged: Damaged, sound: Callable[[str, pa.Table], bool]
-) -> pa.Table | None:
+def _decode_all(contents: Mapping[str, bytes], schema: pa.Schema, damaged: Damaged, sound: Sound) -> list[pa.Table]:
+    tables = (_decode(name, content, schema, damaged, sound) for name, content in contents.items())
+    return [table for table in tables if table is not None]
+
+
+def _decode(name: str, content: bytes, schema: pa.Schema, damaged: Damaged, sound: Sound) -> pa.Table | None:
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        table = _fit_schema(file.read(use_threads=False), schema)
+        read = file.read(use_threads=False)
+        table = _fit_schema(read, schema)
         table.validate(full=True)
-        if sound(name, table):
+        if _has_its_columns(read) and sound(name, table):
             return table
     except (pa.ArrowException, OSError, KeyError, ValueError):
         pass  # no Parquet file, other columns or one twice, bytes that are no text
     damaged(name)
     return None
+
+
+def _has_its_columns(table: pa.Table) -> bool:
+    """Whether columns have the names that they were written with: a changed one would pass for one that is not there."""
+    written = (table.schema.metadata or {}).get(_COLUMNS)
+    return written in (None, _digest_of_columns(table))  # files of older versions have none
+
+
+def _digest_of_columns(table: pa.Table) -> bytes:
+    return hashlib.sha256("\n".join(table.column_names).encode()).hexdigest()[:20].encode()
 
 
 def _has_its_own_rows(name: str, table: pa.Table) -> bool:
@@ -164,16 +192,17 @@ def _manifest(store: Store) -> str | None:
 
 
 def encode(table: pa.Table) -> bytes:
-    """A table as one Parquet file, whose pages have checksums."""
+    """A table as one Parquet file, whose pages have checksums, and whose footer has one of the columns' names."""
     stream = io.BytesIO()
-    pq.write_table(table, stream, compression="zstd", row_group_size=1 << 20, write_page_checksum=True)
+    marked = table.replace_schema_metadata({_COLUMNS: _digest_of_columns(table)})
+    pq.write_table(marked, stream, compression="zstd", row_group_size=1 << 20, write_page_checksum=True)
     return stream.getvalue()
 
 
 def _fit_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Files of older versions may lack columns: they become null."""
     if table.schema.equals(schema):
-        return table
+        return table.replace_schema_metadata(None)
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in schema

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID
+from waiting import wait_for
 
 ADDRESS = "127.0.0.1:6379"
 QUICK = {
@@ -193,14 +194,6 @@ def titled(place: Namespace, title: str) -> list[int]:
         except (OSError, UnicodeDecodeError):  # it is gone, or is none of ours
             continue
     return found
-
-
-def wait_for(condition: Callable[[], object], told: Callable[[], str] = str, seconds: float = 300) -> None:
-    """Poll until a condition holds; ``told`` is what there is to read about it if it never does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited too long: {told()}"
-        time.sleep(0.01)
 
 
 _HEAD = "ray.head.default"  # the name that the fake provider gives its head

@@ -29,6 +29,8 @@ class S3Server:
     endpoint: str
     key: str
     secret: str
+    reader: tuple[str, str] | None = None
+    """Key and secret of one who may list and read, but not write; None where the server knows no such."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -69,9 +71,12 @@ def given_server() -> S3Server | None:
 def running_server(folder: Path) -> Iterator[S3Server]:
     """Start the server with its files in ``folder`` and an empty bucket; stop it at the end."""
     key, secret = f"key{token_hex(8)}", f"{token_hex(8)}/{token_hex(8)}+secret"  # in no file but the server's own
-    credentials = [{"accessKey": key, "secretKey": secret}]
-    identity = {"name": "t", "credentials": credentials, "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    reader = (f"key{token_hex(8)}", token_hex(16))
+    identities = [
+        _identity("t", key, secret, ["Admin", "Read", "Write", "List", "Tagging"]),
+        _identity("reader", *reader, ["Read", "List"]),
+    ]
+    (folder / "s3.json").write_text(json.dumps({"identities": identities}))
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     named = [
         f"-{name.replace('.grpc', '')}.port{'.grpc' if name.endswith('.grpc') else ''}={ports[name]}" for name in _PORTS
@@ -85,7 +90,7 @@ def running_server(folder: Path) -> Iterator[S3Server]:
     with (folder / "weed.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env={**os.environ, "HOME": str(folder)})
     try:
-        server = S3Server(f"http://127.0.0.1:{ports['s3']}", key, secret)
+        server = S3Server(f"http://127.0.0.1:{ports['s3']}", key, secret, reader)
         _await_bucket(server, process, folder / "weed.log")
         yield server
     finally:
@@ -93,6 +98,10 @@ def running_server(folder: Path) -> Iterator[S3Server]:
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
         Path(f"/tmp/seaweedfs-filer-grpc-{ports['filer.grpc']}.sock").unlink(missing_ok=True)  # has no option
+
+
+def _identity(name: str, key: str, secret: str, actions: list[str]) -> dict[str, object]:
+    return {"name": name, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions}
 
 
 def _await_bucket(server: S3Server, process: subprocess.Popen[bytes], log: Path) -> None:

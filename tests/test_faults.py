@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from ray_cluster import Cluster, Namespace, Sweep, namespace, titled, wait_for
+from ray_cluster import Cluster, Namespace, Sweep, namespace, titled
+from waiting import wait_for
 
 import raystitch
 

@@ -20,6 +20,7 @@ import pytest
 from faulty_proxy import faulty_proxy
 from ray_head import REPOSITORY, Head, environment, running_head, with_token
 from s3server import BUCKET, S3Server
+from waiting import wait_for
 
 import raystitch
 
@@ -81,12 +82,10 @@ def check_same(s3: S3Server, prefix: str, reference: Path) -> None:
     assert not [name for name in found if name.startswith(("failures/", ".tmp"))]
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 400
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.1)
+def wait_until(condition: Callable[[], bool], job: subprocess.Popen[str]) -> None:
+    """Wait until a condition holds while a job runs."""
+    wait_for(lambda: condition() or job.poll() is not None, seconds=400, every=0.1)
+    assert job.poll() is None, job.communicate()[0]
 
 
 def drivers(storage: str) -> list[str]:
@@ -98,7 +97,7 @@ def drivers(storage: str) -> list[str]:
 def test_a_stopped_job_goes_on_and_gives_the_table_of_a_local_run(head: Head, s3: S3Server, reference: Path) -> None:
     command = sweep(s3.endpoint, "job")
     first = head.start(*command)
-    wait_for(lambda: len(s3.files("job/fits")) >= 3, first)
+    wait_until(lambda: len(s3.files("job/fits")) >= 3, first)
     job = re.search(r"raysubmit_\w+", head.ray("list"))
     assert job is not None
     head.ray("stop", job[0])
@@ -145,7 +144,7 @@ def test_nobody_submits_without_the_token(head: Head) -> None:
 def test_faults_and_an_absence_of_30_s_change_nothing(head: Head, s3: S3Server, reference: Path) -> None:
     with faulty_proxy(s3.endpoint) as proxy:
         job = head.start(*sweep(proxy.url, "faults"))
-        wait_for(lambda: len(s3.files("faults/iris")) >= 2, job)
+        wait_until(lambda: len(s3.files("faults/iris")) >= 2, job)
         proxy.leave()
         time.sleep(30)
         assert job.poll() is None

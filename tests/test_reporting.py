@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,52 @@ def test_a_record_without_lists_of_files_may_lack_galleries(place: tuple[Store, 
     store.remove(units[0].gallery)
     page, named = report(store)
     assert (sets_and_images(page), named) == ((len(units), len(units) - 1), [])
+
+
+def remove_before_it_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is listed, and gone when it comes to reading it."""
+    read = Store.read_many
+
+    def late(self: Store, names: Collection[str]) -> dict[str, bytes]:
+        self.remove(name)
+        return read(self, names)
+
+    monkeypatch.setattr(Store, "read_many", late)
+
+
+@pytest.mark.parametrize("kind", ["index", "gallery"])
+def test_what_is_removed_after_it_was_listed_is_absent(
+    place: tuple[Store, list[IriUnit]], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, units = place
+    remove_before_it_is_read(units[0].marker if kind == "index" else units[0].gallery, monkeypatch)
+    page, named = report(store)
+    assert (sets_and_images(page), named) == ((len(units) - (kind == "index"), len(units) - 1), [])
+
+
+def test_a_failure_that_is_forgotten_after_it_was_listed_is_none(
+    place: tuple[Store, list[IriUnit]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, units = place
+    for unit in units[:2]:
+        store.remove(unit.marker)
+        record = {"id": unit.id, "kind": unit.kind, "label": "", "error": f"broke {unit.id}", "trace": ""}
+        store.publish(f"failures/{unit.id}.json", json.dumps(record).encode())
+    remove_before_it_is_read(f"failures/{units[0].id}.json", monkeypatch)
+    assert main(["status", "--storage", store.url]) == 1
+    told = capsys.readouterr().out
+    assert f"broke {units[1].id}" in told
+    assert f"broke {units[0].id}" not in told
+
+
+def test_a_record_of_a_failure_without_an_error_is_none(
+    place: tuple[Store, list[IriUnit]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, units = place
+    store.remove(units[0].marker)
+    store.publish(f"failures/{units[0].id}.json", b'{"x": 1}')
+    assert main(["status", "--storage", store.url]) == 1
+    assert "failed:" not in capsys.readouterr().out
 
 
 def test_a_record_of_a_failure_that_is_no_mapping_is_left_out(place: tuple[Store, list[IriUnit]]) -> None:

@@ -45,16 +45,18 @@ def test_listing(store: Store) -> None:
     assert not store.exists("fits/z.parquet")
 
 
-def test_read_many_keeps_order(store: Store) -> None:
+def test_many_are_read_by_name_without_those_that_are_not_there(store: Store) -> None:
     for n in range(5):
         store.publish(f"fits/{n}", str(n).encode())
-    assert store.read_many([f"fits/{n}" for n in (3, 1, 4)]) == [b"3", b"1", b"4"]
-    assert store.read_many([]) == []
+    assert store.read_many([f"fits/{n}" for n in (3, 9, 1, 4)]) == {"fits/3": b"3", "fits/1": b"1", "fits/4": b"4"}
+    assert store.read_many(["fits/2"]) == {"fits/2": b"2"}
+    assert store.read_many(["fits/9"]) == store.read_many(["fits/8", "fits/9"]) == store.read_many([]) == {}
 
 
 def test_missing_file_and_removal(store: Store) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as caught:
         store.read("nothing")
+    assert caught.value.filename == f"{store.url}/nothing"
     store.publish("failures/x.json", b"1")
     store.remove("failures/x.json")
     store.remove("failures/x.json")

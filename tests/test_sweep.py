@@ -9,12 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
+from waiting import wait_for
 
 import raystitch
 from raystitch.errors import InputError
@@ -190,13 +190,6 @@ def test_killed_half_way_a_rerun_completes_with_the_same_values(
     assert files(storage).keys() == files(finished[1]).keys()
     ids = [[u["id"] for u in read_study(Store(str(place)), "tiny")["units"]] for place in (storage, finished[1])]
     assert ids[0] == ids[1]
-
-
-def wait_for(condition, seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 def test_damaged_storage_heals(finished: tuple[Path, Path, str], tmp_path: Path) -> None:
