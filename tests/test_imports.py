@@ -28,6 +28,7 @@ LEVELS = [
     {"sweep"},
     {"planning"},
     {"commands"},
+    {"data_commands"},
     {"cli"},
 ]
 LEVEL = {room: n for n, rooms in enumerate(LEVELS) for room in rooms}
