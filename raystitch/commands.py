@@ -6,7 +6,7 @@ import shlex
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ from rich.table import Table
 from raystitch.access import fill_in, redact
 from raystitch.config import NORMALISATIONS, StudyConfig, load_config
 from raystitch.config.track import check_installed
+from raystitch.damage import warn_of_damage
 from raystitch.errors import InputError
 from raystitch.plan import expand
 from raystitch.progress import plain
+from raystitch.records import UnitRecord
 from raystitch.results import load_table, merge_rows, read_study, sweep_names
 from raystitch.store import Store
 
@@ -86,23 +88,26 @@ def validate(arguments: Namespace) -> int:
 
 
 def status(arguments: Namespace) -> int:
-    """Print what is done, missing and failed of the studies in a storage, and what runs now; 1 if anything is missing.
-
-    A study whose record is damaged does not hide the others, and makes it 2.
-    """
+    """Print what is done, missing and failed of the studies in a storage, and what runs now; 1 if anything is missing."""
     from raystitch.schedule import list_files
 
     store = Store(arguments.storage)
     names = _sweeps(store, arguments.sweep)
     files = list_files(store)
-    missing, damaged = 0, False
+    return _for_each(names, lambda name: int(_say_status(store, name, files) > 0))
+
+
+def _for_each(names: Sequence[str], work: Callable[[str], int]) -> int:
+    """Do something for each study. Returns the largest code; a study whose record is damaged hides no other, and makes it 2."""
+    worst = 0
     for name in names:
         try:
-            missing += _say_status(store, name, files)
+            code = work(name)
         except InputError as error:
-            damaged = True
+            code = 2
             print(f"raystitch: {redact(str(error))}", file=sys.stderr)
-    return 2 if damaged else int(missing > 0)
+        worst = max(worst, code)
+    return worst
 
 
 def _say_status(store: Store, name: str, files: set[str]) -> int:
@@ -111,19 +116,19 @@ def _say_status(store: Store, name: str, files: set[str]) -> int:
     from raystitch.reporting import present_units, read_failures, settled_units, unreached_levels
     from raystitch.view import shown
 
-    study = read_study(store, name)
-    present = present_units(study, files)
-    done = settled_units(study, present)
-    failures = read_failures(store, study, done)
-    say(_status_table(study, done, failures, title=name))
+    units = read_study(store, name).units
+    present = present_units(units, files)
+    done = settled_units(units, present)
+    failures = read_failures(store, units, done, warn_of_damage)
+    say(_status_table(units, done, failures, title=name))
     for word in read_words(store, name).values():
         for part in shown(word, now_utc()):
             say(part)
     for failure in failures:
         say(f"failed: {failure['kind']} {failure['label']} ({failure['id']}): {failure['error']}")
-    if unreached := unreached_levels(store, study, present):
+    if unreached := unreached_levels(store, units, present):
         say(f"residual levels that no image reached, where the IRIs are those of the best: {unreached}")
-    return len(study["units"]) - len(done)
+    return len(units) - len(done)
 
 
 def results(arguments: Namespace) -> int:
@@ -154,9 +159,12 @@ def report(arguments: Namespace) -> int:
     from raystitch.reporting import publish_report
 
     store = Store(arguments.storage)
-    for name in _sweeps(store, arguments.sweep):
+
+    def write(name: str) -> int:
         say(publish_report(store, name))
-    return 0
+        return 0
+
+    return _for_each(_sweeps(store, arguments.sweep), write)
 
 
 def points(arguments: Namespace) -> int:
@@ -192,10 +200,10 @@ def load_study(path: str, overrides: Sequence[str] = ()) -> StudyConfig:
     return config
 
 
-def _status_table(study: dict[str, Any], done: set[str], failures: Sequence[dict[str, str]], title: str) -> Table:
+def _status_table(units: Sequence[UnitRecord], done: set[str], failures: Sequence[dict[str, str]], title: str) -> Table:
     table = Table("kind", "units", "done", "failed", "missing", title=title, title_justify="left")
-    totals = Counter(unit["kind"] for unit in study["units"])
-    finished = Counter(unit["kind"] for unit in study["units"] if unit["id"] in done)
+    totals = Counter(unit.kind for unit in units)
+    finished = Counter(unit.kind for unit in units if unit.id in done)
     failed = Counter(failure["kind"] for failure in failures)
     for kind, total in totals.items():
         row = (total, finished[kind], failed[kind], total - finished[kind] - failed[kind])

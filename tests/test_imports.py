@@ -13,7 +13,7 @@ LEVELS = [
     {"s3"},
     {"remote"},
     {"config", "store", "progress", "tarball"},
-    {"units", "tables", "heartbeat"},
+    {"units", "tables", "heartbeat", "records"},
     {"plan", "damage"},
     {"results", "analysis", "predictions"},
     {"schedule"},
