@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from raystitch import commands
+from raystitch import commands, data_commands
 from raystitch.access import redact, set_endpoint, without_credentials
 from raystitch.config import server_url
 from raystitch.damage import told_in_one_line
@@ -109,12 +109,12 @@ def _data(parser: argparse.ArgumentParser) -> None:
     )
     load.add_argument("--limit", metavar="N | TRAIN,TEST", help="keep this many images of a split, evenly spaced")
     _endpoint(load)
-    load.set_defaults(run=commands.data_import)
+    load.set_defaults(run=data_commands.import_)
     text = "counts, classes and sizes of the datasets of a study, or of one folder"
     show = add("show", help=text, description=text)
     show.add_argument("place", metavar="CONFIG|FOLDER", help="YAML file of a study, or the folder or URL of a dataset")
     _endpoint(show)
-    show.set_defaults(run=commands.data_show)
+    show.set_defaults(run=data_commands.show)
 
 
 def _endpoint(command: argparse.ArgumentParser) -> None:

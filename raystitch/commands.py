@@ -6,23 +6,23 @@ import shlex
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import yaml
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
 from raystitch.access import fill_in, redact
-from raystitch.config import NORMALISATIONS, DataConfig, StudyConfig, load_config
-from raystitch.config.problems import first_problem
+from raystitch.config import NORMALISATIONS, StudyConfig, load_config
 from raystitch.config.track import check_installed
+from raystitch.damage import warn_of_damage
 from raystitch.errors import InputError
 from raystitch.plan import expand
 from raystitch.progress import plain
+from raystitch.records import UnitRecord
 from raystitch.results import load_table, merge_rows, read_study, sweep_names
 from raystitch.store import Store
 
@@ -50,7 +50,7 @@ def sweep(arguments: Namespace) -> int:
     if done.missing:
         status = f"raystitch status {done.sweep} --storage {shlex.quote(done.storage)}"
         lines.append(f"missing  {done.missing} units failed or could not start: {status}")
-    _say("\n".join(lines))
+    say("\n".join(lines))
     return 1 if done.missing else 0
 
 
@@ -62,15 +62,15 @@ def plan(arguments: Namespace) -> int:
     studies: list[Planned] = []
     for path in paths:
         counted = {unit for planned in studies for unit in planned.missing}
-        studies.append(look_ahead(_load(path, arguments.overrides), arguments.storage, counted))
-        _say(study_table(studies[-1]))
+        studies.append(look_ahead(load_study(path, arguments.overrides), arguments.storage, counted))
+        say(study_table(studies[-1]))
     if len(studies) > 1:
-        _say(together_table(studies))
+        say(together_table(studies))
     for planned in studies:
         if planned.assumed:
             what = f"{planned.config.name}: not there, so taken from the config (these ids are not those of a run): "
-            _say(what + ", ".join(planned.assumed))
-    _say(cost_line(studies))
+            say(what + ", ".join(planned.assumed))
+    say(cost_line(studies))
     return 0
 
 
@@ -83,28 +83,31 @@ def validate(arguments: Namespace) -> int:
     check_installed(config.track)
     units = expand(config, inspect(config, look_at_images=True))
     shared_store(arguments.storage or config.storage).check_writable()
-    _say(f"{config.name} is valid: {len(units.models)} models, {len(units.iris)} IRI sets, {len(units.fits)} fits")
+    say(f"{config.name} is valid: {len(units.models)} models, {len(units.iris)} IRI sets, {len(units.fits)} fits")
     return 0
 
 
 def status(arguments: Namespace) -> int:
-    """Print what is done, missing and failed of the studies in a storage, and what runs now; 1 if anything is missing.
-
-    A study whose record is damaged does not hide the others, and makes it 2.
-    """
+    """Print what is done, missing and failed of the studies in a storage, and what runs now; 1 if anything is missing."""
     from raystitch.schedule import list_files
 
     store = Store(arguments.storage)
     names = _sweeps(store, arguments.sweep)
     files = list_files(store)
-    missing, damaged = 0, False
+    return _for_each(names, lambda name: int(_say_status(store, name, files) > 0))
+
+
+def _for_each(names: Sequence[str], work: Callable[[str], int]) -> int:
+    """Do something for each study. Returns the largest code; a study whose record is damaged hides no other, and makes it 2."""
+    worst = 0
     for name in names:
         try:
-            missing += _say_status(store, name, files)
+            code = work(name)
         except InputError as error:
-            damaged = True
+            code = 2
             print(f"raystitch: {redact(str(error))}", file=sys.stderr)
-    return 2 if damaged else int(missing > 0)
+        worst = max(worst, code)
+    return worst
 
 
 def _say_status(store: Store, name: str, files: set[str]) -> int:
@@ -113,19 +116,19 @@ def _say_status(store: Store, name: str, files: set[str]) -> int:
     from raystitch.reporting import present_units, read_failures, settled_units, unreached_levels
     from raystitch.view import shown
 
-    study = read_study(store, name)
-    present = present_units(study, files)
-    done = settled_units(study, present)
-    failures = read_failures(store, study, done)
-    _say(_status_table(study, done, failures, title=name))
+    units = read_study(store, name).units
+    present = present_units(units, files)
+    done = settled_units(units, present)
+    failures = read_failures(store, units, done, warn_of_damage)
+    say(_status_table(units, done, failures, title=name))
     for word in read_words(store, name).values():
         for part in shown(word, now_utc()):
-            _say(part)
+            say(part)
     for failure in failures:
-        _say(f"failed: {failure['kind']} {failure['label']} ({failure['id']}): {failure['error']}")
-    if unreached := unreached_levels(store, study, present):
-        _say(f"residual levels that no image reached, where the IRIs are those of the best: {unreached}")
-    return len(study["units"]) - len(done)
+        say(f"failed: {failure['kind']} {failure['label']} ({failure['id']}): {failure['error']}")
+    if unreached := unreached_levels(store, units, present):
+        say(f"residual levels that no image reached, where the IRIs are those of the best: {unreached}")
+    return len(units) - len(done)
 
 
 def results(arguments: Namespace) -> int:
@@ -138,7 +141,7 @@ def results(arguments: Namespace) -> int:
         print(plain(text) if len(table) else "no results yet")
         return 0
     _export(table, Path(arguments.output))
-    _say(f"{len(table)} rows written to {arguments.output}")
+    say(f"{len(table)} rows written to {arguments.output}")
     return 0
 
 
@@ -147,7 +150,7 @@ def compact(arguments: Namespace) -> int:
     store = Store(arguments.storage)
     _sweeps(store, None)
     merged = merge_rows(store)
-    _say("no results yet" if merged is None else f"{merged.units} units in {merged.name}, {merged.added} of them new")
+    say("no results yet" if merged is None else f"{merged.units} units in {merged.name}, {merged.added} of them new")
     return 0
 
 
@@ -156,9 +159,12 @@ def report(arguments: Namespace) -> int:
     from raystitch.reporting import publish_report
 
     store = Store(arguments.storage)
-    for name in _sweeps(store, arguments.sweep):
-        _say(publish_report(store, name))
-    return 0
+
+    def write(name: str) -> int:
+        say(publish_report(store, name))
+        return 0
+
+    return _for_each(_sweeps(store, arguments.sweep), write)
 
 
 def points(arguments: Namespace) -> int:
@@ -174,63 +180,8 @@ def points(arguments: Namespace) -> int:
     table = Table("point", "kind", "module", "shape", title=f"{arguments.model} at {size} px", title_justify="left")
     for point in nets.find_points(net, size):
         table.add_row(str(point.index), point.kind, point.module, " × ".join(map(str, point.shape)))
-    _say(table)
+    say(table)
     return 0
-
-
-def data_import(arguments: Namespace) -> int:
-    """Write a dataset as shards with an index."""
-    from raystitch import data
-
-    fields = {"size": arguments.size, "classes": _class_list(arguments.classes), "limit": _limits(arguments.limit)}
-    given = {name: value for name, value in fields.items() if value is not None}
-    try:
-        config = data.detect(arguments.source, "SOURCE", arguments.test, **given)
-    except ValidationError as error:
-        problem = first_problem(error, DataConfig)
-        raise InputError(f"--{problem.where.split('.')[0]}", problem.value, problem.problem) from None
-    target = Store(arguments.target)
-    target.check_writable()
-    index = data.import_dataset(config, target, "SOURCE")
-    counts = ", ".join(f"{split.count} {name}" for name, split in index.splits.items())
-    shards = sum(len(split.shards) for split in index.splits.values())
-    _say(f"{counts} images of {index.size} px, {len(index.classes)} classes, {shards} shards → {target.url}")
-    return 0
-
-
-def data_show(arguments: Namespace) -> int:
-    """Print counts, classes and sizes of the datasets of a config, or of a folder."""
-    from raystitch import data
-
-    if arguments.place.endswith((".yaml", ".yml")):
-        found = {f"data.{name}": dataset for name, dataset in _load(arguments.place).data.items()}
-    else:
-        found = {Path(arguments.place).name: data.detect(arguments.place, "FOLDER")}
-    table = Table("dataset", "source", "split", "images", "classes", "per class", "size", title_justify="left")
-    for name, dataset in found.items():
-        for facts in data.describe(dataset, name):
-            classes = f"{facts.present} of {facts.num_classes}"
-            cells = (str(facts.count), classes, f"{facts.smallest}–{facts.largest}", f"{facts.side} px")
-            table.add_row(name, dataset.source, facts.split, *cells)
-    _say(table)
-    return 0
-
-
-def _class_list(text: str | None) -> str | list[str] | None:
-    """A file's name as it is, ``a,b`` as a list."""
-    if text is None or Path(text).is_file() or "://" in text or text.endswith(".txt"):
-        return text
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _limits(text: str | None) -> dict[str, int] | None:
-    """``5000`` for both splits, ``5000,1000`` for train and test."""
-    if text is None:
-        return None
-    parts = text.split(",")
-    if len(parts) > 2 or not all(part.strip().isdecimal() for part in parts):
-        raise InputError("--limit", text, "give one number for both splits, or TRAIN,TEST")
-    return {"train": int(parts[0]), "test": int(parts[-1])}
 
 
 def _default_size(net: Any) -> int:
@@ -239,20 +190,20 @@ def _default_size(net: Any) -> int:
 
 
 def _config(arguments: Namespace) -> StudyConfig:
-    return _load(arguments.config, arguments.overrides)
+    return load_study(arguments.config, arguments.overrides)
 
 
-def _load(path: str, overrides: Sequence[str] = ()) -> StudyConfig:
+def load_study(path: str, overrides: Sequence[str] = ()) -> StudyConfig:
     """A study, whose data and storage this process can reach from now on."""
     config = load_config(path, overrides)
     fill_in(config.s3.endpoint, config.s3.region, config.s3.profile)
     return config
 
 
-def _status_table(study: dict[str, Any], done: set[str], failures: Sequence[dict[str, str]], title: str) -> Table:
+def _status_table(units: Sequence[UnitRecord], done: set[str], failures: Sequence[dict[str, str]], title: str) -> Table:
     table = Table("kind", "units", "done", "failed", "missing", title=title, title_justify="left")
-    totals = Counter(unit["kind"] for unit in study["units"])
-    finished = Counter(unit["kind"] for unit in study["units"] if unit["id"] in done)
+    totals = Counter(unit.kind for unit in units)
+    finished = Counter(unit.kind for unit in units if unit.id in done)
     failed = Counter(failure["kind"] for failure in failures)
     for kind, total in totals.items():
         row = (total, finished[kind], failed[kind], total - finished[kind] - failed[kind])
@@ -297,7 +248,7 @@ def _keyword_arguments(pairs: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _say(what: str | Table) -> None:
+def say(what: str | Table) -> None:
     """Print; what a storage says may not steer the terminal, by markup or by control characters."""
     shown = plain(what) if isinstance(what, str) else what
     Console(highlight=False, markup=False, soft_wrap=isinstance(what, str)).print(shown)

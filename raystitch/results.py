@@ -33,20 +33,22 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raystitch.config import StudyConfig
-from raystitch.config.values import STUDY_NAME
+from raystitch.config.values import MAX_POINTS, STUDY_NAME
 from raystitch.damage import warn_of_damage
 from raystitch.errors import InputError, did_you_mean
 from raystitch.plan import Plan
+from raystitch.records import StudyRecord, read_record
 from raystitch.store import Store
-from raystitch.tables import Merged, compact, encode, read_rows, read_tables
+from raystitch.tables import Damaged, Merged, compact, encode, read_rows, read_tables
 from raystitch.units import FitUnit, IriUnit, Unit
 
 METRICS = (
@@ -104,7 +106,7 @@ NAMES = pa.schema(
 )
 """Schema of ``sweeps/<name>/rows.parquet``."""
 
-_UNIT_KEYS = frozenset({"id", "kind", "marker", "label"})
+_LONGEST = 1000  # characters of a name: those of a config are shorter, those of modules are part of user code
 
 SORT_BY = [
     "sweep", "setting", "front", "end", "front_point", "end_point", "arm", "objective", "seed", "iri_level", "eval_set",
@@ -202,30 +204,22 @@ def sweep_names(store: Store) -> list[str]:
     return [name for name in names if store.exists(f"sweeps/{name}/study.json")]
 
 
-def read_study(store: Store, sweep: str) -> dict[str, Any]:
-    """The record of one study: ``config``, ``units``, ``created``, ``version``.
+def read_study(store: Store, sweep: str) -> StudyRecord:
+    """The record of one study.
 
     Raises:
         InputError: the storage holds no study of that name, or its record is damaged.
     """
+    name = f"sweeps/{sweep}/study.json"
     try:
-        study: dict[str, Any] = json.loads(store.read(f"sweeps/{sweep}/study.json"))
-        config, units = study["config"], study["units"]
-        if not (isinstance(config, dict) and config.get("name") == sweep):
-            raise TypeError("not the record of this study")
-        if not (isinstance(units, list) and all(map(_is_unit, units))):
-            raise TypeError("not the record of a study")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{store.url}/sweeps/{sweep}/study.json", None, "is damaged; run the sweep again") from error
+        study = read_record(StudyRecord, store.read(name))
     except FileNotFoundError:
         known = sweep_names(store)
         hint = did_you_mean(sweep, known) if known else "; there are none"
         raise InputError("sweep", sweep, f"no such sweep in {store.url}{hint}") from None
+    if study is None or study.config.name != sweep:
+        raise InputError(f"{store.url}/{name}", None, "is damaged; run the sweep again")
     return study
-
-
-def _is_unit(record: object) -> bool:
-    return isinstance(record, dict) and all(isinstance(record.get(key), str) for key in _UNIT_KEYS)
 
 
 def load_results(
@@ -249,7 +243,7 @@ def load_results(
     return load_table(Store(storage, dict(storage_options or {})), sweep)
 
 
-def load_table(store: Store, sweep: str | None = None, on_damage: Callable[[str], None] | None = None) -> pd.DataFrame:
+def load_table(store: Store, sweep: str | None = None, on_damage: Damaged | None = None) -> pd.DataFrame:
     """:func:`load_results` for a store that is already open; ``on_damage`` is given each unreadable file's name.
 
     A study whose record is there but whose file of rows is not counts as damaged; by default a warning is issued.
@@ -258,7 +252,7 @@ def load_table(store: Store, sweep: str | None = None, on_damage: Callable[[str]
     if sweep is not None:
         read_study(store, sweep)
     sweeps = [sweep] if sweep is not None else sweep_names(store)
-    found = read_tables(store, [f"sweeps/{name}/rows.parquet" for name in sweeps], NAMES, damaged)
+    found = [part for name in sweeps for part in _names_of(store, name, damaged)]
     names: pd.DataFrame = pa.concat_tables([NAMES.empty_table(), *found]).to_pandas()
     measured: pd.DataFrame = read_rows(store, set(names["unit"]), MEASURED, damaged).to_pandas()
     table: pd.DataFrame = names.merge(measured, on="unit", how="inner")
@@ -276,3 +270,26 @@ def _column_order() -> list[str]:
         "objective", "arm", "protocol", "seed", "iri_level", "inputs", "eval_set", "n_eval",
     ]  # fmt: skip
     return first + [name for name in MEASURED.names if name not in first]
+
+
+def _names_of(store: Store, sweep: str, damaged: Damaged) -> Iterator[pa.Table]:
+    """The rows that a study names, as one table; none where their file is missing or damaged."""
+    name = f"sweeps/{sweep}/rows.parquet"
+    for table in read_tables(store, [name], NAMES, damaged):
+        if _are_names(table, sweep):
+            yield table
+        else:
+            damaged(name)
+
+
+def _are_names(table: pa.Table, sweep: str) -> bool:
+    """Whether rows are those of a study, with points and names such as a study may have."""
+    if table["sweep"].unique().to_pylist() not in ([], [sweep]):
+        return False
+    for column in table.columns:
+        is_text = column.type == pa.string()
+        sizes = pc.min_max(pc.utf8_length(column) if is_text else column).as_py()
+        most = _LONGEST if is_text else MAX_POINTS + 1
+        if sizes["max"] is not None and not 0 <= sizes["min"] <= sizes["max"] <= most:
+            return False
+    return True

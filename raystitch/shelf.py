@@ -19,6 +19,7 @@ from raystitch.data import ImageSet, Split, fits_in_memory, hold, image_size, lo
 from raystitch.errors import DamagedError, InputError
 from raystitch.iris import Inverter, Shard
 from raystitch.nets import CutNet, NormalisedNet
+from raystitch.records import IriRecord, ResidualRecord, read_record
 from raystitch.store import Store
 from raystitch.units import IriUnit, ModelUnit
 
@@ -111,8 +112,9 @@ class Shelf:
         return DamagedError(f"{name} was damaged and is now under damaged/; the next run makes it again")
 
     def _load_iri_set(self, unit: IriUnit, level: float | None) -> tuple[ImageSet, dict[str, float]]:
-        index, plain = self._read_index(unit, level), self.plain(unit.data, "train")
-        written = {entry["name"]: entry["sha256"] for entry in index["shards"]}
+        plain, dtype = self.plain(unit.data, "train"), unit.config.dtype
+        shape = (unit.count, *plain.images.shape[1:])
+        residual, written = self._read_index(unit, level, (shape, dtype))
 
         def parts() -> Iterator[NDArray[Any]]:
             for name, content, shard in self.shards(unit, level):
@@ -120,20 +122,22 @@ class Shelf:
                     raise self._damaged(name)
                 yield shard.images
 
-        shape, dtype = (index["count"], *index["shape"]), index["dtype"]
         key = None if fits_in_memory(shape, dtype) else f"{unit.id} {json.dumps(written)}"
-        images, residual = hold(shape, parts, key, dtype), index["residual"]
+        images = hold(shape, parts, key, dtype)
         return ImageSet(images, plain.labels, plain.num_classes, key), {
-            "iri_r_median": residual["median"],
-            "iri_r_p90": residual["p90"],
+            "iri_r_median": residual.median,
+            "iri_r_p90": residual.p90,
         }
 
-    def _read_index(self, unit: IriUnit, level: float | None) -> dict[str, Any]:
-        try:
-            index: dict[str, Any] = json.loads(self.store.read(unit.marker))
-        except ValueError as error:
-            raise self._damaged(unit.marker) from error
-        if level is None:
-            return index
-        part: dict[str, Any] = {part["level"]: part for part in index["levels"]}[level]
-        return index | part
+    def _read_index(
+        self, unit: IriUnit, level: float | None, kind: tuple[tuple[int, ...], str]
+    ) -> tuple[ResidualRecord, dict[str, str]]:
+        """Residuals of a set, and the checksum of each of its shards; ``kind`` is the shape and dtype that it must have."""
+        index = read_record(IriRecord, self.store.read(unit.marker))
+        part = None if index is None else index.at(level)
+        if index is None or part is None or ((index.count, *index.shape), index.dtype) != kind:
+            raise self._damaged(unit.marker)
+        written = {shard.name: shard.sha256 for shard in part.shards}
+        if written.keys() != {shard.tar(level) for shard in unit.shards}:
+            raise self._damaged(unit.marker)
+        return part.residual, written

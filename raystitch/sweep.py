@@ -108,7 +108,7 @@ def _note_other_definition(store: Store, study: StudyConfig) -> None:
     if study.name not in sweep_names(store):
         return
     try:
-        known = _as_read_today(read_study(store, study.name)["config"])
+        known = _as_read_today(read_study(store, study.name).config.model_dump(mode="json", exclude_unset=True))
     except InputError:  # a damaged record: this sweep writes it anew
         return
     if {**known, "resources": None} != {**study_record(study), "resources": None}:

@@ -13,7 +13,7 @@ LEVELS = [
     {"s3"},
     {"remote"},
     {"config", "store", "progress", "tarball"},
-    {"units", "tables", "heartbeat"},
+    {"units", "tables", "heartbeat", "records"},
     {"plan", "damage"},
     {"results", "analysis", "predictions"},
     {"schedule"},
@@ -28,6 +28,7 @@ LEVELS = [
     {"sweep"},
     {"planning"},
     {"commands"},
+    {"data_commands"},
     {"cli"},
 ]
 LEVEL = {room: n for n, rooms in enumerate(LEVELS) for room in rooms}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +171,49 @@ def test_a_set_made_again_elsewhere_gets_an_index_that_fits(tmp_path: Path) -> N
         bench.shelf.iri_set(unit, LEVELS[0])
     _make(bench, unit, unit.shards[:1])
     assert len(bench.shelf.iri_set(unit, LEVELS[0])[0]) == 40
+
+
+SPOILED_INDICES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no shards": lambda index: index.pop("shards"),
+    "shards of mappings": lambda index: index.update(shards=[{}]),
+    "one shard alone": lambda index: index["shards"].pop(),
+    "a shard elsewhere": lambda index: index["shards"][0].update(name="iris/other/shard-00000.tar"),
+    "count huge": lambda index: index.update(count=10**11),
+    "count infinite": lambda index: index.update(count=float("inf")),
+    "shape huge": lambda index: index.update(shape=[3, 4096, 4096]),
+    "shape of one side": lambda index: index.update(shape=[3, 8]),
+    "other dtype": lambda index: index.update(dtype="float32"),
+    "no residual": lambda index: index.update(residual={}),
+}
+
+
+def _spoiled(
+    finished: tuple[Path, Bench, IriUnit], folder: Path, spoil: Callable[[dict[str, Any]], object]
+) -> tuple[Bench, IriUnit]:
+    """A bench on a copy of the finished set whose index is changed."""
+    whole, bench, unit = finished
+    shutil.copytree(whole, folder / "runs")
+    other = Bench(replace(bench.job, store=Store(str(folder / "runs"))), "cpu")
+    record = json.loads(other.store.read(unit.marker))
+    spoil(record)
+    other.store.replace(unit.marker, json.dumps(record).encode())
+    return other, unit
+
+
+@pytest.mark.parametrize("spoil", SPOILED_INDICES.values(), ids=SPOILED_INDICES)
+def test_an_index_of_another_shape_is_set_aside_and_made_again(
+    finished: tuple[Path, Bench, IriUnit], tmp_path: Path, spoil: Callable[[dict[str, Any]], object]
+) -> None:
+    bench, unit = _spoiled(finished, tmp_path, spoil)
+    with pytest.raises(OSError, match=f"{unit.marker} was damaged and is now under damaged/"):
+        bench.shelf.iri_set(unit)
+    assert not bench.store.exists(unit.marker)
+    bench.close_set(unit)
+    assert len(bench.shelf.iri_set(unit)[0]) == 40
+
+
+def test_an_index_without_a_level_is_set_aside(finished: tuple[Path, Bench, IriUnit], tmp_path: Path) -> None:
+    bench, unit = _spoiled(finished, tmp_path, lambda index: index["levels"].pop())
+    assert len(bench.shelf.iri_set(unit, LEVELS[0])[0]) == 40
+    with pytest.raises(OSError, match=f"{unit.marker} was damaged"):
+        bench.shelf.iri_set(unit, LEVELS[-1])

@@ -23,9 +23,9 @@ from raystitch.units import IriUnit
 
 STATISTICS = {"median": 0.1, "p90": 0.2, "mean": 0.1, "max": 0.3}
 INDEX: dict[str, Any] = {
-    "module": "block1", "count": 2, "dtype": "uint8", "optimiser": "adam", "steps": 300,
-    "residual": STATISTICS, "residual_float": STATISTICS,
-    "levels": [{"level": 0.4, "reached": 1, "residual": {**STATISTICS, "median": 0.3}}],
+    "module": "block1", "count": 2, "shape": [3, 4, 4], "dtype": "uint8", "optimiser": "adam", "steps": 300,
+    "residual": STATISTICS, "residual_float": STATISTICS, "shards": [],
+    "levels": [{"level": 0.4, "reached": 1, "residual": {**STATISTICS, "median": 0.3}, "shards": []}],
 }  # fmt: skip
 
 
@@ -69,6 +69,14 @@ DAMAGED_INDICES = {
     "residual a word": json.dumps({**INDEX, "residual": {**STATISTICS, "median": "small"}}).encode(),
     "levels null": json.dumps({**INDEX, "levels": None}).encode(),
     "level without residual": json.dumps({**INDEX, "levels": [{"level": 0.4, "reached": 1}]}).encode(),
+    "infinite count": json.dumps({**INDEX, "count": float("inf")}).encode(),
+    "negative count": json.dumps({**INDEX, "count": -1}).encode(),
+    "count of 5000 digits": json.dumps(INDEX).replace('"count": 2', f'"count": {"9" * 5000}').encode(),
+    "infinite level": json.dumps({**INDEX, "levels": [{**INDEX["levels"][0], "level": float("inf")}]}).encode(),
+    "negative residual": json.dumps({**INDEX, "residual": {**STATISTICS, "median": -0.1}}).encode(),
+    "shape of one side": json.dumps({**INDEX, "shape": [3, 4]}).encode(),
+    "shards elsewhere": json.dumps({**INDEX, "shards": [{"name": "../x.tar", "sha256": ""}]}).encode(),
+    "a list for a text": json.dumps({**INDEX, "optimiser": ["adam"]}).encode(),
 }
 
 
@@ -185,22 +193,31 @@ def test_a_failure_that_is_forgotten_after_it_was_listed_is_none(
     assert f"broke {units[0].id}" not in told
 
 
-def test_a_record_of_a_failure_without_an_error_is_none(
-    place: tuple[Store, list[IriUnit]], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("r", [float("inf"), float("nan"), 10**400])
+def test_a_residual_that_no_number_can_hold_is_shown_for_what_it_is(
+    place: tuple[Store, list[IriUnit]], r: float
 ) -> None:
     store, units = place
-    store.remove(units[0].marker)
-    store.publish(f"failures/{units[0].id}.json", b'{"x": 1}')
-    assert main(["status", "--storage", store.url]) == 1
-    assert "failed:" not in capsys.readouterr().out
+    spoiled = {**INDEX, "residual": {**STATISTICS, "max": r}, "levels": []}
+    store.replace(units[0].marker, json.dumps(spoiled).encode())
+    page, named = report(store)
+    assert (sets_and_images(page), named) == ((len(units), len(units)), [])
+    assert [line[-1] for table in page.tables if table[0][0] == "Front" for line in table[2:]].count("0.300") == 19
 
 
-def test_a_record_of_a_failure_that_is_no_mapping_is_left_out(place: tuple[Store, list[IriUnit]]) -> None:
+def test_an_early_index_itself_says_of_what_it_is(place: tuple[Store, list[IriUnit]]) -> None:
     store, units = place
-    store.remove(units[0].gallery)
-    store.publish(f"failures/{units[0].id}.json", b"[1]")
-    page, _ = report(store)
-    assert "failed" not in page.text
+    record = json.loads(store.read("sweeps/first/study.json"))
+    for unit in record["units"]:
+        for key in ("front", "dataset", "point"):
+            unit.pop(key, None)
+    store.replace("sweeps/first/study.json", json.dumps(record).encode())
+    named = {"front": "early/0", "dataset": "plain", "point": 1}
+    store.replace(units[0].marker, json.dumps({**INDEX, **named}).encode())
+    page, damaged = report(store)
+    assert sets_and_images(page) == (1, 1)
+    assert "early/0" in page.text
+    assert damaged == [unit.marker for unit in units[1:]]
 
 
 def test_status_names_levels_that_no_image_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +230,10 @@ def test_status_names_levels_that_no_image_reached(tmp_path: Path, capsys: pytes
     for unit, lost in zip(plan.iris[:3], ({0.4: 9, 0.1: 0}, {0.4: 9, 0.1: 1}, {0.4: 0, 0.1: 0}), strict=True):
         for name in unit.files:
             store.publish(name, b"shard")
-        told = [{"level": level, "reached": reached, "residual": STATISTICS} for level, reached in lost.items()]
+        told = [
+            {"level": level, "reached": reached, "residual": STATISTICS, "shards": []}
+            for level, reached in lost.items()
+        ]
         store.replace(unit.marker, json.dumps({**INDEX, "levels": told}).encode())
     main(["status", "--storage", str(tmp_path)])
     first, _, third = (f"{unit.model.ref} point {unit.point} on {unit.data}" for unit in plan.iris[:3])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from raystitch.config import FitConfig, IriConfig
 from raystitch.plan import Plan
+from raystitch.records import UnitRecord
 from raystitch.reporting import present_units, settled_units
 from raystitch.results import unit_record
 from raystitch.schedule import Done, Schedule, find_done, find_missing, list_files
@@ -157,20 +159,24 @@ def test_what_no_missing_fit_needs_is_not_missing() -> None:
 
 def test_status_misses_what_a_sweep_would_make(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    units = [unit_record(unit, "") for unit in PLAN.units]
+    written = [unit_record(unit, "") for unit in PLAN.units]
     for unit in (*PLAN.models, *PLAN.iris, *PLAN.fits):
         for name in unit.files:
             store.publish(name, b"x")
     every = {unit.id for unit in PLAN.units}
 
-    def settled(units: list[dict]) -> set[str]:
-        return settled_units({"units": units}, present_units({"units": units}, list_files(store)))
+    def settled(written: list[dict]) -> set[str]:
+        units = read(written)
+        return settled_units(units, present_units(units, list_files(store)))
 
-    assert settled(units) == present_units({"units": units}, list_files(store)) == every
+    def read(written: list[dict]) -> list[UnitRecord]:
+        return [UnitRecord.model_validate_json(json.dumps(unit)) for unit in written]
+
+    assert settled(written) == present_units(read(written), list_files(store)) == every
     store.remove(CLEAN_IRIS.shards[0].marker)
-    assert present_units({"units": units}, list_files(store)) == every - {CLEAN_IRIS.id}
-    assert settled(units) == every, "no fit needs the set any more"
+    assert present_units(read(written), list_files(store)) == every - {CLEAN_IRIS.id}
+    assert settled(written) == every, "no fit needs the set any more"
     store.remove(SELF_IRI.predictions)
-    assert settled(units) == every - {SELF_IRI.id, CLEAN_IRIS.id}
-    old = [{key: unit[key] for key in ("id", "kind", "marker")} for unit in units]
+    assert settled(written) == every - {SELF_IRI.id, CLEAN_IRIS.id}
+    old = [{key: unit[key] for key in ("id", "kind", "marker", "label")} for unit in written]
     assert settled(old) == every, "older records name markers alone"

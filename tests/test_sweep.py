@@ -188,15 +188,15 @@ def test_killed_half_way_a_rerun_completes_with_the_same_values(
     assert kept.items() <= files(storage).items(), "what was done before the kill was not computed again"
     pd.testing.assert_frame_equal(values(storage), values(finished[1]), check_exact=True)
     assert files(storage).keys() == files(finished[1]).keys()
-    ids = [[u["id"] for u in read_study(Store(str(place)), "tiny")["units"]] for place in (storage, finished[1])]
+    ids = [[u.id for u in read_study(Store(str(place)), "tiny").units] for place in (storage, finished[1])]
     assert ids[0] == ids[1]
 
 
 def test_damaged_storage_heals(finished: tuple[Path, Path, str], tmp_path: Path) -> None:
     config, storage = write(tmp_path, STUDY), tmp_path / "runs"
     shutil.copytree(finished[1], storage)
-    units = read_study(Store(str(storage)), "tiny")["units"]
-    by_label = {unit["label"]: unit["marker"] for unit in units}
+    units = read_study(Store(str(storage)), "tiny").units
+    by_label = {unit.label: unit.marker for unit in units}
     lost = [
         marker for label, marker in by_label.items() if "pixel/0:4" in label and label.endswith(" seed 1 on marked")
     ]

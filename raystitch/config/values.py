@@ -37,6 +37,8 @@ MAX_SEEDS = 10_000
 """How many seeds one list or range may have."""
 MAX_SIDE = 4096
 """Of images, in pixels."""
+MAX_POINTS = 100_000
+"""Stitch points of a net: far more than any has."""
 _MAX_NAME = 80
 _MAX_ARGS = 10_000  # values in the arguments of a net, those inside others included
 
