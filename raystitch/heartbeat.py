@@ -19,7 +19,7 @@ from types import TracebackType
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from raystitch.access import redact
-from raystitch.progress import State, Text
+from raystitch.progress import Count, State, Text
 from raystitch.store import Store
 
 EVERY_S = 15.0
@@ -37,7 +37,7 @@ class Word:
     started: AwareDatetime
     updated: AwareDatetime
     host: Text
-    pid: int
+    pid: Count
     state: State
 
     def age(self, now: datetime) -> float:

@@ -86,7 +86,7 @@ def label_points(ax: Axes, panel: Panel) -> None:
     labels = {i: f"{i}\n{j}" for i, j in other.items()} if differ else {}
     ax.set_xlim(-0.4, last + 0.4)
     step = max(1, (last + 1) // 24)
-    ticks = [point for point in range(last + 1) if point % step == 0 or point in names]
+    ticks = sorted({*range(0, last + 1, step), *names})
     ax.set_xticks(ticks, [names.get(point) or labels.get(point) or str(point) for point in ticks])
     ax.set_xlabel("stitch point (front above, end below)" if differ else "stitch point of the front model")
 

@@ -18,14 +18,20 @@ NUMBERS = (
     "agreement", "iri_r_median", "iri_r_p90", *SIMILARITIES,
 )  # fmt: skip
 NO_VALUE = "none"
+LARGEST, SMALLEST = 1e15, 1e-30
+"""Between them is what an axis can show: a larger value, or an infinite one, counts as missing, a smaller one as 0."""
+_KEYS = ("front_point", "end_point", "seed", "eps", "iri_level")
+"""Numbers that say which run it is: without one of them, a row stands for no run."""
 _PAIR = ["setting", "front", "end", "front_point", "end_point"]
 
 
 def tidy(results: pd.DataFrame) -> pd.DataFrame:
-    """Agreements with the columns a report uses, in fixed types: text (missing → ``"none"``), integer points, float values.
+    """Agreements with the columns a report uses, in fixed types: text (missing → ``"none"``), integer points, finite
+    float values.
 
-    Rows without an agreement or a front point are left out, those of representation metrics among them; columns that are
-    missing count as empty. The rows are sorted, so that a report does not depend on the order in which they were written.
+    Rows without an agreement or a front point, or with a number out of all proportion for what it is, are left out, those of
+    representation metrics among them; columns that are missing count as empty. The rows are sorted, so that a report does not
+    depend on the order in which they were written.
     ``radius`` is ``eps`` as text: ``8/255``.
     """
     return _typed(results).dropna(subset=["agreement"]).reset_index(drop=True)
@@ -44,6 +50,9 @@ def _typed(results: pd.DataFrame) -> pd.DataFrame:
         frame[column] = [NO_VALUE if pd.isna(value) else _printable(str(value)) for value in frame[column]]
     for column in NUMBERS:
         frame[column] = pd.to_numeric(frame[column], errors="coerce").astype("float64")
+    size = frame[list(NUMBERS)].abs()
+    frame[list(NUMBERS)] = frame[list(NUMBERS)].where(size < LARGEST).mask(size < SMALLEST, 0.0)
+    frame = frame[~(size[list(_KEYS)] >= LARGEST).any(axis=1)]
     frame = frame.dropna(subset=["front_point"]).sort_values([*TEXT, "eval_set", *NUMBERS], ignore_index=True)
     frame["end_point"] = frame["end_point"].fillna(frame["front_point"]).astype(int)
     frame["front_point"] = frame["front_point"].astype(int)

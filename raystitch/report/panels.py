@@ -7,6 +7,7 @@ of a pair's IRIs, curves show the best one alone.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ KEY = (
 )  # fmt: skip
 EVAL_SETS = ("test", "shuffled", "clean", "excess", "apgd_ce_dlr", "autoattack")
 ATTACKED = ("apgd_ce_dlr", "autoattack")
+LONGEST_SLUG = 150
+"""Characters; names of all that may tell panels apart would make more than a file's name can have."""
 _WORDED = {
     "dataset": "{}",
     "test_dataset": "tested on {}",
@@ -141,7 +144,9 @@ def slug_of(text: str) -> str:
 
 
 def unique(slug: str, used: set[str]) -> str:
-    """Names differ even where letter case is ignored, since they become file names."""
+    """Names differ even where letter case is ignored, and are not too long, since they become file names."""
+    if len(slug) > LONGEST_SLUG:
+        slug = f"{slug[: LONGEST_SLUG - 9]}-{hashlib.sha256(slug.encode()).hexdigest()[:8]}"
     name, count = slug, 1
     while name.lower() in used:
         count += 1

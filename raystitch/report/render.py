@@ -15,6 +15,9 @@ from PIL import Image
 
 from raystitch.report.look import CSS_COLOURS
 
+LARGEST_SIDE = 20_000
+"""Of a figure in pixels: matplotlib draws no more than 65,535, and a study may have any number of settings."""
+
 
 def to_svg(figure: Figure) -> bytes:
     """A stand-alone SVG file, without a date. The layout found here is kept for later."""
@@ -25,9 +28,10 @@ def to_svg(figure: Figure) -> bytes:
 
 
 def to_png(figure: Figure) -> bytes:
-    """A PNG file at 200 dots per inch."""
+    """A PNG file at 200 dots per inch, or fewer where a side would have more than 20,000."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=200, metadata={"Software": None})
+    dpi = min(200.0, LARGEST_SIDE / max(figure.get_size_inches()))
+    figure.savefig(stream, format="png", dpi=dpi, metadata={"Software": None})
     return stream.getvalue()
 
 
