@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -20,8 +21,10 @@ _CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDAT
 _OF_TRACKERS = ("WANDB_API_KEY", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _SECRETS = (*_CREDENTIALS, "FSSPEC_S3_KEY", "FSSPEC_S3_SECRET", "FSSPEC_S3_TOKEN", *_OF_TRACKERS)
 _SIGNED = re.compile(
-    r"[?&#](sig|[^=&#]*(x-amz-|x-goog-|signature|token|passw|secret|access_?key|api_?key)[^=&#]*)=", re.IGNORECASE
+    r"([?&#](?:sig|[^=&#]*(?:x-amz-|x-goog-|signature|token|passw|secret|access_?key|api_?key)[^=&#]*)=)[^&#\s]*",
+    re.IGNORECASE,
 )
+_USER = re.compile(r"(?<=://)[^\s/?#]+@")
 _SHORTEST_SECRET = 6  # characters; hiding shorter ones would only garble texts
 
 
@@ -123,10 +126,29 @@ def without_credentials(url: str) -> str:
     return url
 
 
+def holds_credentials(text: str) -> bool:
+    """Whether a URL in a text, or what it consists of, carries a user's name or password, or a signature."""
+    try:
+        for word in text.split():
+            without_credentials(word)
+    except ValueError:
+        return True
+    return False
+
+
 def redact(text: str) -> str:
-    """A text without the credentials of this process, should a client have put one into its error."""
-    for name in _SECRETS:
-        secret = os.environ.get(name, "")
+    """A text without the credentials of this process, should a client have put one into its error, nor those of any URL."""
+    for secret in _secrets():
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
-    return text
+    return _SIGNED.sub(r"\1***", _USER.sub("***@", text)) if "://" in text else text
+
+
+def _secrets() -> Iterator[str]:
+    """The secrets of the environment: its keys, and the passwords in its URLs, such as those of a proxy or of MLflow."""
+    for name in _SECRETS:
+        yield os.environ.get(name, "")
+    for url in filter(holds_credentials, os.environ.values()):
+        for server in url.split("://")[1:]:
+            password = server.partition("/")[0].rpartition("@")[0].partition(":")[2]
+            yield from (password, unquote(password))

@@ -63,6 +63,8 @@ def run_sweep(config: StudyConfig | Mapping[str, Any], storage: str | None = Non
 
     study = config if isinstance(config, StudyConfig) else parse_config(config)
     check_installed(study.track)
+    for where, folder in study.track.folders.items():
+        _lasting(folder, where)
     access.fill_in(study.s3.endpoint, study.s3.region, study.s3.profile)
     store = shared_store(storage or study.storage)
     plan = expand(study, inspect(study, look_at_images=True, poison=True))
@@ -83,23 +85,23 @@ def shared_store(storage: str) -> Store:
     Raises:
         InputError: workers could not reach it, or it would not outlive the sweep.
     """
-    store = Store(_lasting(storage))
+    store = Store(_lasting(storage, "storage"))
     if store.url.startswith("memory:"):
         problem = "is the memory of one process, which no worker reaches; give a folder or URL"
         raise InputError("storage", store.url, problem)
     return store
 
 
-def _lasting(storage: str) -> str:
-    """A storage as it is, if it outlives a Ray job, whose working directory is on one node and is deleted after it."""
-    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not _is_absolute(storage):
+def _lasting(place: str, where: str) -> str:
+    """A place as it is, if it outlives a Ray job, whose working directory is on one node and is deleted after it."""
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not _is_absolute(place):
         problem = "would be deleted with the job's working directory; give a URL or the full path of a shared folder"
-        raise InputError("storage", storage, problem)
-    return storage
+        raise InputError(where, place, problem)
+    return place
 
 
-def _is_absolute(storage: str) -> bool:
-    path = storage.removeprefix("file://")
+def _is_absolute(place: str) -> bool:
+    path = place.removeprefix("file://")
     return "://" in path or Path(path).is_absolute()
 
 

@@ -319,6 +319,13 @@ def test_whatever_a_file_system_raises_is_one_line(tmp_path: Path) -> None:
         ("models.net.checkpoint", "https://server/net.pt?X-Amz-Signature=hunter2"),
         ("data.digits.path", "https://server/x?sv=1&sig=hunter2"),
         ("s3.endpoint", "http://me:hunter2@server:9000"),
+        ("title", "see https://me:hunter2@server/page for more"),
+        ("notes", "first line\nhttps://server/x?token=hunter2"),
+        ("data.digits.classes", ["a", "https://me:hunter2@server/b"]),
+        ("models.net.args", {"deep": [{"url": "s3://me:hunter2@bucket"}]}),
+        ("models.net.args", {"https://me:hunter2@server": 1}),
+        ("settings", {"https://me:hunter2@server": {"front": "net", "end": "net"}}),
+        ("https://me:hunter2@server", 1),
         ("s3.secret_key", "hunter2"),
         ("s3.profile", ["hunter2"]),
     ],
@@ -331,8 +338,27 @@ def test_credentials_in_a_config_are_refused_and_not_shown(path: str, value: obj
         node = node.setdefault(parent, {})
     node[leaf] = value
     line = refusal(study)
-    assert line.startswith(path)
+    assert line.startswith(path if "hunter2" not in path else "config: a key holds credentials")
     assert "hunter2" not in line
+
+
+@pytest.mark.parametrize(
+    "override", ["https://me:hunter2@server/x=1", "title=https://me:hunter2@server", "https://me:hunter2@server"]
+)
+def test_an_override_that_holds_credentials_is_not_shown(tmp_path: Path, override: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text("name: study\n")
+    with pytest.raises(InputError) as caught:
+        load_config(str(path), [override])
+    assert str(caught.value).startswith("--set: holds credentials")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["me@lab.example", "https://lab.example, or ask me@lab.example", "a://b of https://lab.example/x?y=1"]
+)
+def test_titles_may_have_addresses(text: str) -> None:
+    assert parse_config(with_value("title", text)).title == text
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/runs", "/home/me@work/runs", "https://server/a?b=c", "./a:b@c"])

@@ -25,6 +25,11 @@ from raystitch.config import parse_config
         ("resources.fit.custom", {"GPU": 1}, "resources.fit.custom: 'GPU' is no custom resource; give num_gpus"),
         ("resources.fit.custom", {"memory": 1}, "resources.fit.custom: 'memory' is no custom resource"),
         ("resources.fit.custom", {"slot": 0}, "resources.fit.custom.slot = 0: must be greater than or equal to 0.0001"),
+        (
+            "resources.fit.custom",
+            {"TPU": 1.5},
+            "resources.fit.custom: TPU: give a share of one, such as 0.5, or a whole number",
+        ),
         ("resources.fit.accelerator_type", "A 100", "resources.fit.accelerator_type = 'A 100': use letters, digits"),
         ("resources.fit.num_gpu", 1, "resources.fit.num_gpu = 1: unknown key 'num_gpu'"),
     ],

@@ -162,6 +162,15 @@ def test_credentials_are_taken_out_of_texts(monkeypatch: pytest.MonkeyPatch) -> 
     assert access.redact("denied for a-secret/of+mine, sorry") == "denied for ***, sorry"
 
 
+def test_passwords_in_urls_are_taken_out_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:a%2Bpassword@lab.example/mlflow")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy-user:proxy-word@proxy:3128")
+    assert access.redact("401 from https://me:a%2Bpassword@lab.example/x") == "401 from https://***@lab.example/x"
+    assert access.redact("user me, password a+password, via proxy-word") == "user me, password ***, via ***"
+    assert access.redact("http://b/c?X-Amz-Signature=abc&d=1 is gone") == "http://b/c?X-Amz-Signature=***&d=1 is gone"
+    assert access.redact("https://lab.example/a?b=c, see me@lab") == "https://lab.example/a?b=c, see me@lab"
+
+
 def test_pauses_grow_and_end() -> None:
     pauses = [s3._growing(attempt) for attempt in range(1, 60)]
     assert pauses[0] <= 0.1

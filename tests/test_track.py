@@ -18,6 +18,7 @@ from raystitch.execute import Job
 from raystitch.plan import expand
 from raystitch.results import study_record
 from raystitch.store import Store
+from raystitch.sweep import run_sweep
 
 ALL = {"tensorboard": True, "wandb": {"project": "p"}, "mlflow": {"uri": "http://mlflow.lab:5000"}}
 
@@ -63,6 +64,27 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         check_installed(study(track=ALL | {"wandb": None}).track)
     text = "track.mlflow: needs the package mlflow_that_is_not_there: pip install 'raystitch[tracking]'"
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (
+            {"tensorboard": "./board"},
+            "track.tensorboard = './board': would be deleted with the job's working directory",
+        ),
+        ({"mlflow": {"uri": "mlruns"}}, "track.mlflow.uri = 'mlruns': would be deleted"),
+    ],
+)
+def test_a_job_keeps_no_folder_of_its_own(
+    given: dict[str, Any], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(track, "_PACKAGES", dict.fromkeys(track._PACKAGES, "raystitch"))
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    with pytest.raises(InputError) as caught:
+        run_sweep(study(track=given), str(tmp_path / "storage"))
+    assert str(caught.value).startswith(named)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_has_the_same_name_in_every_run() -> None:

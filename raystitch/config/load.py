@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from raystitch.access import holds_credentials
 from raystitch.config.objective import EXACT, why_not_exact
-from raystitch.config.problems import first_problem
+from raystitch.config.problems import first_problem, refuse_credentials
 from raystitch.config.schema import ITSELF, StudyConfig
 from raystitch.config.values import SINGLE_SIDED, as_tuple, expand_range
 from raystitch.config.yamlfile import parse_yaml, read_file
@@ -33,6 +34,7 @@ def load_config(path: str, overrides: Sequence[str] = ()) -> StudyConfig:
 
 def parse_config(raw: Mapping[str, Any]) -> StudyConfig:
     """Validate a mapping as a study; every problem becomes one :class:`InputError` naming its field."""
+    refuse_credentials(raw)
     try:
         config = StudyConfig.model_validate(raw)
     except ValidationError as error:
@@ -57,6 +59,10 @@ _SHORT_FORMS: Mapping[tuple[str, ...], str | None] = {
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
+    if holds_credentials(override):
+        raise InputError(
+            "--set", None, "holds credentials; leave them to the environment, where they are written nowhere"
+        )
     key, equals, text = override.partition("=")
     if not equals or not all(key.split(".")):
         raise InputError("--set", override, "write it as key.path=value")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from raystitch.access import without_credentials
+from raystitch.access import holds_credentials
 from raystitch.errors import InputError, did_you_mean
 
 _NAMED = ("data", "models", "settings")
@@ -48,6 +48,25 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
         optional = field is not None and not field.is_required()
         return InputError(where, None, f"is null; {remedy}{', or leave the key out' if optional else ''}")
     return InputError(where, _brief(value) if path and not _may_be_secret(path, value) else None, remedy)
+
+
+def refuse_credentials(raw: object, place: str = "") -> None:
+    """Refuse URLs with a password or signature in any key and any text, since all of a config is written into results.
+
+    Raises:
+        InputError: it names the place, and not what is there.
+    """
+    problem = "holds credentials; leave them to the environment, where they are written nowhere"
+    if isinstance(raw, str) and holds_credentials(raw):
+        raise InputError(place or "config", None, problem)
+    if isinstance(raw, Mapping):
+        for key, value in raw.items():
+            if isinstance(key, str) and holds_credentials(key):
+                raise InputError(place or "config", None, f"a key {problem}")
+            refuse_credentials(value, f"{place}.{_shown(str(key))}".lstrip("."))
+    elif isinstance(raw, (list, tuple)):
+        for number, value in enumerate(raw):
+            refuse_credentials(value, f"{place}.{number}")
 
 
 def _may_be_secret(path: Sequence[str], value: object) -> bool:
@@ -114,12 +133,7 @@ def _brief(value: object) -> object:
 
 def _has_credentials(value: object) -> bool:
     texts = value if isinstance(value, (list, tuple)) else [value]
-    try:
-        for text in texts:
-            without_credentials(text if isinstance(text, str) else "")
-    except ValueError:
-        return True
-    return False
+    return any(isinstance(text, str) and holds_credentials(text) for text in texts)
 
 
 def _is_nested(value: object) -> bool:

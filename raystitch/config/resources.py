@@ -53,7 +53,9 @@ class Resources(Part):
     @field_validator("custom")
     @classmethod
     def _not_those_of_ray(cls, value: dict[str, float]) -> dict[str, float]:
-        for name in value:
+        for name, amount in value.items():
+            if amount > 1 and amount != int(amount):
+                raise ValueError(f"{name}: give a share of one, such as 0.5, or a whole number")
             if name in _OF_RAY:
                 other = _OF_RAY[name]
                 raise ValueError(f"{name!r} is no custom resource" + (f"; give {other}" if other else ""))

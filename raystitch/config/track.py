@@ -12,6 +12,7 @@ from raystitch.errors import InputError
 
 IN_STORAGE = "in the storage"
 """In the place of a folder for TensorBoard's files: under ``tensorboard/<sweep>/`` of the study's storage."""
+_DATABRICKS = "databricks"  # no folder: MLflow's name of a server that its own settings know
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 
 
@@ -47,6 +48,13 @@ class TrackConfig(Part):
     def wanted(self) -> list[str]:
         """Names of those that are to be told."""
         return [name for name in _PACKAGES if getattr(self, name) is not None]
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """Where it is written to, outside the storage, by the field that says so."""
+        uri = self.mlflow.uri if self.mlflow else None
+        named = {"track.tensorboard": self.tensorboard, "track.mlflow.uri": uri}
+        return {where: folder for where, folder in named.items() if folder not in (None, IN_STORAGE, _DATABRICKS)}
 
 
 def check_installed(config: TrackConfig) -> None:
