@@ -20,11 +20,19 @@ _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 _OF_TRACKERS = ("WANDB_API_KEY", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _SECRETS = (*_CREDENTIALS, "FSSPEC_S3_KEY", "FSSPEC_S3_SECRET", "FSSPEC_S3_TOKEN", *_OF_TRACKERS)
-_SIGNED = re.compile(
-    r"([?&#](?:sig|[^=&#]*(?:x-amz-|x-goog-|signature|token|passw|secret|access_?key|api_?key)[^=&#]*)=)[^&#\s]*",
+_SECRET_NAME = (
+    r"(?:sig|sas|pwd|key|auth|credentials?|(?:x-amz|x-goog)-[\w-]{1,60}"
+    r"|[\w.-]{0,60}(?:signature|token|passw(?:or)?d|passphrase|secret|(?:access|api|secret)[_-]?key(?:[_-]?id)?))"
+)
+_SIGNED = re.compile(rf"([?&#;]{_SECRET_NAME}=)([^&#;\s]+)", re.IGNORECASE)
+_PASSWORD = re.compile(r"://([^\s/?#@:]{0,300}):(?!:|\d*(?:[/?#,;\s]|$))([^\s?#]{0,300})@")
+"""In a URL. After a host comes a port, and in a chain such as zip://a.zip::https://b the next URL."""
+_USER = re.compile(
+    r"\b(?!(?:(?:git\+)?ssh|sftp|scp|mailto|abfss?|wasbs?|az|adl)://)([a-z][a-z0-9+.-]{0,30})://([^\s/?#:@,;<>]{1,300})@",
     re.IGNORECASE,
 )
-_USER = re.compile(r"(?<=://)[^\s/?#]+@")
+"""A name alone may be a token; but not with SSH and mail, and on Azure it is the container."""
+CREDENTIALS = "holds credentials; leave them to the environment"
 _SHORTEST_SECRET = 6  # characters; hiding shorter ones would only garble texts
 
 
@@ -120,20 +128,19 @@ def without_credentials(url: str) -> str:
     Raises:
         ValueError: it carries a user's name or password, or a signature, which would be written into plans and results.
     """
-    servers = [part.partition("/")[0] for part in url.split("://")[1:]]  # one in another: zip://a.zip::https://b/c
-    if any("@" in server for server in servers) or ("://" in url and _SIGNED.search(url)):
-        raise ValueError("holds credentials; leave them to the environment, where they are written nowhere")
+    if holds_credentials(url):
+        raise ValueError(f"{CREDENTIALS}, where they are written nowhere")
     return url
 
 
 def holds_credentials(text: str) -> bool:
     """Whether a URL in a text, or what it consists of, carries a user's name or password, or a signature."""
-    try:
-        for word in text.split():
-            without_credentials(word)
-    except ValueError:
-        return True
-    return False
+    return "://" in text and any(pattern.search(text) for pattern in (_PASSWORD, _USER, _SIGNED))
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what has such a name is likely a secret: token, api_key, …"""
+    return re.fullmatch(_SECRET_NAME, name, re.IGNORECASE) is not None
 
 
 def redact(text: str) -> str:
@@ -141,14 +148,16 @@ def redact(text: str) -> str:
     for secret in _secrets():
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
-    return _SIGNED.sub(r"\1***", _USER.sub("***@", text)) if "://" in text else text
+    if "://" not in text:
+        return text
+    return _SIGNED.sub(r"\1***", _USER.sub(r"\1://***@", _PASSWORD.sub("://***@", text)))
 
 
 def _secrets() -> Iterator[str]:
-    """The secrets of the environment: its keys, and the passwords in its URLs, such as those of a proxy or of MLflow."""
+    """The secrets of the environment: its keys, and what its URLs hold, such as those of a proxy or of MLflow."""
     for name in _SECRETS:
         yield os.environ.get(name, "")
     for url in filter(holds_credentials, os.environ.values()):
-        for server in url.split("://")[1:]:
-            password = server.partition("/")[0].rpartition("@")[0].partition(":")[2]
-            yield from (password, unquote(password))
+        for pattern in (_PASSWORD, _USER, _SIGNED):
+            for _, secret in pattern.findall(url):
+                yield from (secret, unquote(secret))

@@ -68,7 +68,7 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong with the arguments in one line, as for every other wrong input."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {redact(message)}; see {self.prog} --help\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -212,6 +212,8 @@ def read_study(store: Store, sweep: str) -> StudyRecord:
     """
     name = f"sweeps/{sweep}/study.json"
     try:
+        if not re.fullmatch(STUDY_NAME, sweep):
+            raise FileNotFoundError(name)
         study = read_record(StudyRecord, store.read(name))
     except FileNotFoundError:
         known = sweep_names(store)

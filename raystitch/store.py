@@ -28,8 +28,10 @@ from raystitch.remote import locate
 
 _IN_PARTS = 100 << 20  # bytes from which s3fs uploads a file in parts
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "modified", "created")  # the best of each first
+_OF_LOCAL_FILES = ("ino", "created")  # the second is when the file itself was last changed
 _LONGEST_REASON = 400  # characters; that of HDFS without Java has 15,000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
+_NO_BUCKET, _ONE_SLASH = re.compile(r"(s3a?|gs|gcs)://+"), re.compile(r"(s3a?|gs|gcs|az|abfss?|https?):/[^/]")
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
 
 
@@ -54,6 +56,10 @@ class Store:
             raise InputError("storage", None, str(error)) from None
         if "://" in self.url and not _SCHEME.match(self.url):
             raise InputError("storage", self.url, "is neither a folder nor a URL such as s3://bucket/folder")
+        if _NO_BUCKET.fullmatch(self.url):
+            raise InputError("storage", self.url, "names no bucket; give a URL such as s3://bucket/folder")
+        if _ONE_SLASH.match(self.url):
+            raise InputError("storage", self.url, f"did you mean {self.url.replace(':/', '://', 1)}?")
         if not self.url.strip():
             raise InputError("storage", self.url, "give a folder or a URL; . is the current folder")
         if "://" not in self.url:
@@ -144,12 +150,12 @@ class Store:
     def read_many(self, names: Collection[str]) -> dict[str, bytes]:
         """Name → content of those of several files that are there, fetched together where the filesystem can."""
         found: dict[str, bytes] = {}
-        by_path = {_plain(self.path(name)): name for name in names}
         with self._reading() as fs:
             if fs.async_impl and names:
-                for path, content in fs.cat([self.path(name) for name in names], on_error="return").items():
+                paths = [self.path(name) for name in names]  # not by `cat`, which takes [ and * in them for patterns
+                for name, content in zip(names, fs.cat_ranges(paths, None, None, on_error="return"), strict=True):
                     if isinstance(content, bytes):
-                        found[by_path[_plain(path)]] = content
+                        found[name] = content
                     elif not isinstance(content, FileNotFoundError):
                         raise content
                 return found
@@ -240,6 +246,8 @@ class Store:
         except (InputError, MemoryError):
             raise
         except FileNotFoundError as error:  # those of S3 have no name
+            if _code(error) == "NoSuchBucket":
+                raise self._fault("read", error) from error
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{name}") from error
         except Exception as error:  # filesystems raise whatever their client raises
             raise self._fault("read", error) from error
@@ -267,7 +275,8 @@ def _full_path(path: str) -> Path:
 
 def _stamp(entry: Mapping[str, Any]) -> str:
     told = next((entry[key] for key in _VERSIONS if entry.get(key)), None)
-    return "" if told is None else f"{entry['size']} {told}"
+    own = [entry[key] for key in _OF_LOCAL_FILES if key in entry]  # a copy may have the time of what it replaces
+    return "" if told is None else " ".join(map(str, (entry["size"], told, *own)))
 
 
 def _is_whole(entry: Mapping[str, Any]) -> bool:

@@ -101,8 +101,9 @@ def _lasting(place: str, where: str) -> str:
 
 
 def _is_absolute(place: str) -> bool:
-    path = place.removeprefix("file://")
-    return "://" in path or Path(path).is_absolute()
+    innermost = place.rsplit("::", 1)[-1]  # of a chain such as simplecache::file:///shared/runs
+    scheme, given, path = innermost.rpartition("://")
+    return scheme not in ("", "file", "local") or Path(path if given else innermost).is_absolute()
 
 
 def _note_other_definition(store: Store, study: StudyConfig) -> None:

@@ -112,6 +112,9 @@ def _read_merged(store: Store, schema: pa.Schema, damaged: Damaged) -> pa.Table:
             content = store.read(f"{FOLDER}/{name}")
         except FileNotFoundError:
             continue
+        except InputError:  # a copy that cannot be read is no worse than one that is damaged
+            damaged(f"{FOLDER}/{name}")
+            break
         table = _decode(f"{FOLDER}/{name}", content, wanted, damaged, _has_rows_of_units)
         return wanted.empty_table() if table is None else table
     return wanted.empty_table()

@@ -48,6 +48,19 @@ def test_credentials_are_refused_unseen_wherever_a_place_is_named(
     assert told.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "command", [["compact", "URL"], ["--storage", "URL", "status"], ["points", "resnet18", "--size", "URL"]]
+)
+def test_arguments_that_cannot_be_parsed_show_no_password(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([part.replace("URL", f"https://me:{SECRET}@host/x") for part in command])
+    told = capsys.readouterr().err
+    assert SECRET not in told
+    assert "***" in told
+
+
 def test_places_without_credentials_are_left_alone() -> None:
     for place in ("s3://bucket/a@b", "https://host/x?design=1", "C:/what?token=x", "runs/a@b", "zip://a::s3://b/c"):
         assert without_credentials(place) == place

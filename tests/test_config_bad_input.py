@@ -10,8 +10,10 @@ from typing import Any
 
 import fsspec
 import pytest
+import yaml
 from fsspec.spec import AbstractFileSystem
 
+from raystitch import access
 from raystitch.config import canonical_objective, expand_refs, load_config, parse_config
 from raystitch.errors import InputError
 
@@ -326,6 +328,15 @@ def test_whatever_a_file_system_raises_is_one_line(tmp_path: Path) -> None:
         ("models.net.args", {"https://me:hunter2@server": 1}),
         ("settings", {"https://me:hunter2@server": {"front": "net", "end": "net"}}),
         ("https://me:hunter2@server", 1),
+        ("notes", "https://server/x?api-key=hunter2"),
+        ("notes", "https://server/x?b=1;pwd=hunter2"),
+        ("notes", "https://maps.example/x?key=hunter2"),
+        ("notes", "https://me:sla/sh-hunter2@server/x"),
+        ("notes", "https://hunter2@server/x"),
+        ("notes", b"https://me:hunter2@server/x"),
+        ("data.digits.classes", {"https://me:hunter2@server/x"}),
+        ("api_key", "hunter2"),
+        ("data.digits.token", "hunter2"),
         ("s3.secret_key", "hunter2"),
         ("s3.profile", ["hunter2"]),
     ],
@@ -355,7 +366,50 @@ def test_an_override_that_holds_credentials_is_not_shown(tmp_path: Path, overrid
 
 
 @pytest.mark.parametrize(
-    "text", ["me@lab.example", "https://lab.example, or ask me@lab.example", "a://b of https://lab.example/x?y=1"]
+    "override",
+    [
+        "s3={secret: hunter2",
+        "track={wandb: {api_key: hunter2}",
+        "s3..secret=hunter2",
+        "s3: {secret: hunter2}",
+        "token=[hunter2",
+    ],
+)
+def test_an_override_that_is_written_wrongly_shows_no_secret(tmp_path: Path, override: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text("name: study\n")
+    with pytest.raises(InputError) as caught:
+        load_config(str(path), [override])
+    assert str(caught.value).startswith("--set: ")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("piece", ["?", "://a:b", "a.", "?a_", "a://", "://"])
+def test_no_text_takes_for_ever(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    assert access.redact(text) == text
+
+
+@pytest.mark.timeout(60)
+def test_aliases_of_aliases_are_read_once() -> None:
+    lines = [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" if k else "a0: &a0 [x]" for k in range(12)]
+    with pytest.raises(InputError, match="unknown key 'a0'"):
+        parse_config({**yaml.safe_load("\n".join(lines)), **STUDY})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "me@lab.example",
+        "https://lab.example, or ask me@lab.example",
+        "https://a.example,me@x.org or https://lab:8080/me@x",
+        "a://b of https://lab.example/x?y=1",
+        "see https://lab.example?mail=me@lab.example",
+        "mail <mailto://me@x> or clone git+ssh://git@github.com/a/b",
+        "https://x.org/?max_tokens=100 and https://x.org/page#tokenisation=1",
+        "zip://a.zip::https://server/me@b and abfs://container@account.dfs.core.windows.net/x",
+    ],
 )
 def test_titles_may_have_addresses(text: str) -> None:
     assert parse_config(with_value("title", text)).title == text

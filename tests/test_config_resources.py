@@ -28,7 +28,7 @@ from raystitch.config import parse_config
         (
             "resources.fit.custom",
             {"TPU": 1.5},
-            "resources.fit.custom: TPU: give a share of one, such as 0.5, or a whole number",
+            "resources.fit.custom: TPU: give a whole number",
         ),
         ("resources.fit.accelerator_type", "A 100", "resources.fit.accelerator_type = 'A 100': use letters, digits"),
         ("resources.fit.num_gpu", 1, "resources.fit.num_gpu = 1: unknown key 'num_gpu'"),
@@ -36,6 +36,17 @@ from raystitch.config import parse_config
 )
 def test_resources_that_ray_cannot_give(path: str, value: object, told: str) -> None:
     assert refusal(with_value(path, value)).startswith(told)
+
+
+@pytest.mark.parametrize(("name", "amount"), [("TPU", 0.5), ("NPU", 2.5)])
+def test_accelerators_that_ray_does_not_split(name: str, amount: float) -> None:
+    assert "give a whole number" in refusal(with_value("resources.fit.custom", {name: amount}))
+
+
+@pytest.mark.parametrize(("name", "amount"), [("slot", 1.5), ("NPU", 0.5), ("TPU", 4)])
+def test_other_amounts_pass(name: str, amount: float) -> None:
+    study = parse_config(with_value("resources.fit.custom", {name: amount}))
+    assert study.resources.fit.custom == {name: amount}
 
 
 def test_resources_as_ray_names_them() -> None:

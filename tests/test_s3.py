@@ -167,6 +167,9 @@ def test_passwords_in_urls_are_taken_out_of_texts(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy-user:proxy-word@proxy:3128")
     assert access.redact("401 from https://me:a%2Bpassword@lab.example/x") == "401 from https://***@lab.example/x"
     assert access.redact("user me, password a+password, via proxy-word") == "user me, password ***, via ***"
+    monkeypatch.setenv("MY_REPOSITORY", "https://ghp_hunterhunter@host/x?sig=a-signature")
+    assert access.redact("ghp_hunterhunter failed, a-signature as well") == "*** failed, *** as well"
+    assert access.redact("https://x.org/?max_tokens=5") == "https://x.org/?max_tokens=5"
     assert access.redact("http://b/c?X-Amz-Signature=abc&d=1 is gone") == "http://b/c?X-Amz-Signature=***&d=1 is gone"
     assert access.redact("https://lab.example/a?b=c, see me@lab") == "https://lab.example/a?b=c, see me@lab"
 

@@ -158,3 +158,44 @@ SMALL = {
     "points": [1],
     "fit": {"batch": 20, "init_images": 20},
 }
+
+
+@pytest.mark.parametrize("folder", ["new[1]", "a?b", "run*", "{x}"])
+@pytest.mark.parametrize("kind", ["local", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))])
+def test_names_may_have_what_would_be_a_pattern(
+    kind: str, folder: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if kind == "s3":
+        request.getfixturevalue("s3")
+    place = f"s3://{BUCKET}/patterns" if kind == "s3" else str(tmp_path)
+    config = study()
+    for name in (folder, "run1", "new1", "aab"):
+        store, plan = Store(f"{place}/{name}"), expand(config, CATALOGUE)
+        publish_study(store, config, plan, {"created": "now", "version": "1"})
+        fit = next(fit for fit in plan.fits if fit.kind == "fit")
+        store.publish(fit.marker, encode_rows([row(fit, 12.5 if name == folder else 80.0)]))
+    store = Store(f"{place}/{folder}")
+    assert store.read_many([fit.marker, "fits/none"]) == {fit.marker: store.read(fit.marker)}
+    assert load_results(store.url)["agreement"].tolist() == [12.5]
+    for command in ("status", "report", "compact"):
+        assert main([command, "--storage", store.url]) in (0, 1)
+    assert "No such file" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///x/..", "gs://", "s3:/bucket/x", "https:/host/x"])
+def test_a_url_that_is_written_wrongly_is_no_folder(url: str) -> None:
+    with pytest.raises(InputError, match=r"names no bucket|did you mean|cannot be"):
+        Store(url).names("sweeps")
+
+
+@pytest.mark.xdist_group("s3")
+def test_a_bucket_that_is_not_there_is_not_an_empty_storage(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--storage", "s3://no-such-bucket-here/x"]) == 2
+    assert "holds no study" not in capsys.readouterr().err
+
+
+def test_a_name_that_is_a_path_is_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    publish_study(Store(str(tmp_path)), study(), expand(study(), CATALOGUE), {"created": "now", "version": "1"})
+    name = study().name
+    assert main(["status", f"{name}/../{name}", "--storage", str(tmp_path)]) == 2
+    assert "no such sweep" in capsys.readouterr().err

@@ -169,3 +169,29 @@ def test_a_copy_of_a_storage_has_the_same_table(tmp_path: Path) -> None:
         copy.replace(name, first.read(name))
         os.utime(tmp_path / "copy" / name, (1, 1))
     pd.testing.assert_frame_equal(load_table(copy), load_table(first))
+
+
+def test_a_file_of_the_same_size_and_time_is_another_one_still(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    publish_study(store, study(), expand(study(), CATALOGUE), {"created": "now", "version": "1"})
+    file = tmp_path / UNITS[0].marker
+    store.publish(UNITS[0].marker, encode_rows([row(UNITS[0], 12.5)]))
+    merge_rows(store)
+    before = file.stat()
+    file.write_bytes(encode_rows([row(UNITS[0], 25.0)]))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # as rsync and cp -p leave it
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert agreements(store) == [25.0]
+
+
+def test_a_merged_file_that_cannot_be_read_is_no_worse_than_a_damaged_one(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    publish_study(store, study(), expand(study(), CATALOGUE), {"created": "now", "version": "1"})
+    store.publish(UNITS[0].marker, encode_rows([row(UNITS[0], 12.5)]))
+    merged = merge_rows(store)
+    assert merged is not None
+    (tmp_path / merged.name).unlink()
+    (tmp_path / merged.name).mkdir()
+    named: list[str] = []
+    assert load_table(store, on_damage=named.append)["agreement"].tolist() == [12.5]
+    assert named == [merged.name]

@@ -73,6 +73,11 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             {"tensorboard": "./board"},
             "track.tensorboard = './board': would be deleted with the job's working directory",
         ),
+        ({"tensorboard": "local://board"}, "track.tensorboard = 'local://board': would be deleted"),
+        (
+            {"tensorboard": "simplecache::file://board"},
+            "track.tensorboard = 'simplecache::file://board': would be deleted",
+        ),
         ({"mlflow": {"uri": "mlruns"}}, "track.mlflow.uri = 'mlruns': would be deleted"),
     ],
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from raystitch.access import holds_credentials
+from raystitch.access import CREDENTIALS, holds_credentials, is_secret_name
 from raystitch.config.objective import EXACT, why_not_exact
 from raystitch.config.problems import first_problem, refuse_credentials
 from raystitch.config.schema import ITSELF, StudyConfig
@@ -60,12 +61,11 @@ _SHORT_FORMS: Mapping[tuple[str, ...], str | None] = {
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
     if holds_credentials(override):
-        raise InputError(
-            "--set", None, "holds credentials; leave them to the environment, where they are written nowhere"
-        )
+        raise InputError("--set", None, f"{CREDENTIALS}, where they are written nowhere")
     key, equals, text = override.partition("=")
+    shown = None if re.match(r"\s*(s3|track)\b", key) or is_secret_name(key.rsplit(".", 1)[-1]) else override
     if not equals or not all(key.split(".")):
-        raise InputError("--set", override, "write it as key.path=value")
+        raise InputError("--set", shown, "write it as key.path=value")
     *parents, leaf = key.split(".")
     node = raw
     for depth, parent in enumerate(parents, 1):
@@ -77,9 +77,9 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
             word = _SHORT_FORMS[place]
             child = {} if word is None else {word: child}
         elif not isinstance(child, dict):
-            raise InputError("--set", override, f"{parent!r} is not a mapping, so it has no key {leaf!r}")
+            raise InputError("--set", shown, f"{parent!r} is not a mapping, so it has no key {leaf!r}")
         node[parent] = node = dict(child)  # a copy: YAML's aliases share theirs, and only this one is meant
-    node[leaf] = parse_yaml(text, "--set", override)
+    node[leaf] = parse_yaml(text, "--set", shown)
 
 
 def _place(path: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from raystitch.access import holds_credentials
+from raystitch.access import CREDENTIALS, holds_credentials, is_secret_name
 from raystitch.errors import InputError, did_you_mean
 
 _NAMED = ("data", "models", "settings")
@@ -50,28 +50,37 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
     return InputError(where, _brief(value) if path and not _may_be_secret(path, value) else None, remedy)
 
 
-def refuse_credentials(raw: object, place: str = "") -> None:
+def refuse_credentials(raw: object, place: str = "", seen: set[int] | None = None) -> None:
     """Refuse URLs with a password or signature in any key and any text, since all of a config is written into results.
 
     Raises:
         InputError: it names the place, and not what is there.
     """
-    problem = "holds credentials; leave them to the environment, where they are written nowhere"
+    seen = set() if seen is None else seen
+    if id(raw) in seen:
+        return  # YAML's aliases may stand for the same thing any number of times
+    if isinstance(raw, (Mapping, list, tuple)):
+        seen.add(id(raw))
+    problem = f"{CREDENTIALS}, where they are written nowhere"
+    if isinstance(raw, (bytes, set)):
+        raise InputError(place or "config", None, "give text or a list; YAML's !!binary and !!set are not read")
     if isinstance(raw, str) and holds_credentials(raw):
         raise InputError(place or "config", None, problem)
     if isinstance(raw, Mapping):
         for key, value in raw.items():
             if isinstance(key, str) and holds_credentials(key):
                 raise InputError(place or "config", None, f"a key {problem}")
-            refuse_credentials(value, f"{place}.{_shown(str(key))}".lstrip("."))
+            refuse_credentials(value, f"{place}.{_shown(str(key))}".lstrip("."), seen)
     elif isinstance(raw, (list, tuple)):
         for number, value in enumerate(raw):
-            refuse_credentials(value, f"{place}.{number}")
+            refuse_credentials(value, f"{place}.{number}", seen)
 
 
 def _may_be_secret(path: Sequence[str], value: object) -> bool:
-    """Anything of S3, and whatever may be a text among what trackers are told."""
-    return path[0] == "s3" or (path[0] == "track" and not isinstance(value, (bool, int, float)))
+    """Anything of S3 or with the name of a secret, and whatever may be a text among what trackers are told."""
+    if path[0] == "s3" or is_secret_name(path[-1]):
+        return True
+    return path[0] == "track" and not isinstance(value, (bool, int, float))
 
 
 def _remedy(problem: Mapping[str, Any], root: type[BaseModel], path: Sequence[str]) -> str:

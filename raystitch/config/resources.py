@@ -10,6 +10,8 @@ from raystitch.config.values import Part
 
 _OF_RAY = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "", "object_store_memory": ""}
 """Names that a custom resource cannot have, with the key to give instead."""
+_UNITS_OF_RAY = ("TPU", "NPU", "HPU", "RBLN", "neuron_cores")
+"""Accelerators that Ray hands out one by one: more than one of them is a whole number, and a TPU is never shared."""
 _LEAST = 0.0001
 """The smallest share of a resource that Ray counts."""
 _LONG_NAMES = {"num_cpus": "cpus", "num_gpus": "gpus"}
@@ -54,8 +56,8 @@ class Resources(Part):
     @classmethod
     def _not_those_of_ray(cls, value: dict[str, float]) -> dict[str, float]:
         for name, amount in value.items():
-            if amount > 1 and amount != int(amount):
-                raise ValueError(f"{name}: give a share of one, such as 0.5, or a whole number")
+            if amount != int(amount) and (name == "TPU" or (amount > 1 and name in _UNITS_OF_RAY)):
+                raise ValueError(f"{name}: give a whole number" + ("" if name == "TPU" else ", or a share of one"))
             if name in _OF_RAY:
                 other = _OF_RAY[name]
                 raise ValueError(f"{name!r} is no custom resource" + (f"; give {other}" if other else ""))

@@ -7,7 +7,7 @@ from typing import Any
 
 from raystitch.config import DataConfig
 from raystitch.data.cifar import find_cifar
-from raystitch.data.files import named_files
+from raystitch.data.files import files_in, named_files
 from raystitch.data.guard import reading_url
 from raystitch.data.shards import INDEX_NAME
 from raystitch.errors import InputError
@@ -52,7 +52,7 @@ def _kind(url: str, where: str, one_split: bool, options: Mapping[str, Any]) -> 
     if fs.isfile(f"{root.rstrip('/')}/{INDEX_NAME}"):
         return "webdataset"
     for suffix, kind in ((".parquet", "parquet"), (".tar", "webdataset")):
-        if named_files(fs, root, "train", suffix) or (one_split and fs.glob(f"{root}/*{suffix}")):
+        if named_files(fs, root, "train", suffix) or (one_split and files_in(fs, root, suffix)):
             return kind
     return "folder"
 

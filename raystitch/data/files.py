@@ -43,7 +43,7 @@ def _find(fs: Any, path: str, split: Split, suffix: str, field: str, url: str) -
             return expanded
         files, missing = [], f"no such file: {expanded[0]}"
     elif fs.isdir(path):
-        files = named_files(fs, path, split, suffix) or _files_in(fs, path, suffix)
+        files = named_files(fs, path, split, suffix) or files_in(fs, path, suffix)
         missing = f"this folder has no {suffix} files"
     else:
         files = [path] if fs.isfile(path) else sorted(fs.glob(path))
@@ -92,8 +92,8 @@ def named_files(fs: Any, folder: str, split: Split, suffix: str) -> list[str]:
     """Files called after the split, or its sub-folder, in ``folder`` or ``folder/data`` (the hub's layout)."""
     for name in SPLIT_NAMES[split]:
         for place in (folder, f"{folder}/data"):
-            found = [f for f in _files_in(fs, place, suffix) if re.match(rf"{name}(?![a-zA-Z])", posixpath.basename(f))]
-            if found := found or _files_in(fs, f"{place}/{name}", suffix):
+            found = [f for f in files_in(fs, place, suffix) if re.match(rf"{name}(?![a-zA-Z])", posixpath.basename(f))]
+            if found := found or files_in(fs, f"{place}/{name}", suffix):
                 return found
     return []
 
@@ -118,7 +118,8 @@ def _expanded(path: str, field: str, url: str) -> list[str]:
         raise InputError(field, url, str(error)) from error
 
 
-def _files_in(fs: Any, folder: str, suffix: str) -> list[str]:
+def files_in(fs: Any, folder: str, suffix: str) -> list[str]:
+    """Files directly inside a folder whose names end so, sorted; none where there is no such folder."""
     if not fs.isdir(folder):
         return []
     return sorted(name for name in fs.ls(folder, detail=False) if name.endswith(suffix))
