@@ -220,6 +220,15 @@ def make_tree(root: Path, test_name: str = "test") -> DataConfig:
     return DataConfig(source="folder", path=str(root))
 
 
+@pytest.mark.parametrize("folder", ["new[1]", "a?b", "run*"])
+def test_a_folder_may_be_called_what_would_be_a_pattern(tmp_path: Path, folder: str) -> None:
+    for other in ("new1", "aab", "run1"):
+        make_tree(tmp_path / other)
+    config = make_tree(tmp_path / folder)
+    (tmp_path / folder / "train" / "cat" / "deep" / "c.jpg").write_bytes(flat(90))
+    assert load_images(config, "train", WHERE).images[:, 0, 0, 0].tolist() == [90, 10, 20, 40]
+
+
 @pytest.mark.parametrize("test_name", ["test", "val", "validation"])
 def test_folders_number_classes_by_name(tmp_path: Path, test_name: str) -> None:
     config = make_tree(tmp_path, test_name)
