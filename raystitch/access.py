@@ -32,7 +32,7 @@ _USER = re.compile(
     re.IGNORECASE,
 )
 """A name alone may be a token; but not with SSH and mail, and on Azure it is the container."""
-CREDENTIALS = "holds credentials; leave them to the environment"
+CREDENTIALS = "holds credentials; leave them to the environment, where they are written nowhere"
 _SHORTEST_SECRET = 6  # characters; hiding shorter ones would only garble texts
 
 
@@ -129,7 +129,7 @@ def without_credentials(url: str) -> str:
         ValueError: it carries a user's name or password, or a signature, which would be written into plans and results.
     """
     if holds_credentials(url):
-        raise ValueError(f"{CREDENTIALS}, where they are written nowhere")
+        raise ValueError(CREDENTIALS)
     return url
 
 

@@ -6,6 +6,7 @@ Credentials and endpoints are not part of a URL; :mod:`raystitch.access` says wh
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -16,9 +17,24 @@ from raystitch.access import complete_environment
 
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _S3 = ("s3://", "s3a://")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
+_NO_BUCKET, _ONE_SLASH = re.compile(r"(s3a?|gs|gcs)://+"), re.compile(r"(s3a?|gs|gcs|az|abfss?|https?):/[^/]")
 
 # Google's client logs tracebacks of what it raises as well; whoever sets up logging still sees them.
 logging.getLogger("gcsfs").addHandler(logging.NullHandler())
+
+
+def what_is_wrong(url: str) -> str:
+    """Why a text can be no folder or URL, and what would be right; empty if it may be one."""
+    if "\0" in url:
+        return "a path cannot hold a null byte"
+    if "://" in url and not _SCHEME.match(url):
+        return "is neither a folder nor a URL such as s3://bucket/folder"
+    if _NO_BUCKET.fullmatch(url):
+        return "names no bucket; give a URL such as s3://bucket/folder"
+    if _ONE_SLASH.match(url):
+        return f"did you mean {url.replace(':/', '://', 1)}?"
+    return "" if url.strip() else "give a folder or a URL; . is the current folder"
 
 
 def locate(url: str, options: Mapping[str, Any] = NO_OPTIONS) -> tuple[Any, str]:

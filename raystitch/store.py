@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,14 +23,12 @@ from typing import Any
 from raystitch.access import redact, without_credentials
 from raystitch.errors import InputError
 from raystitch.localfile import TEMPORARY, absent_parents, create, replace
-from raystitch.remote import locate
+from raystitch.remote import locate, what_is_wrong
 
 _IN_PARTS = 100 << 20  # bytes from which s3fs uploads a file in parts
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "modified", "created")  # the best of each first
 _OF_LOCAL_FILES = ("ino", "created")  # the second is when the file itself was last changed
 _LONGEST_REASON = 400  # characters; that of HDFS without Java has 15,000
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
-_NO_BUCKET, _ONE_SLASH = re.compile(r"(s3a?|gs|gcs)://+"), re.compile(r"(s3a?|gs|gcs|az|abfss?|https?):/[^/]")
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
 
 
@@ -48,20 +45,12 @@ class Store:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if "\0" in self.url:
-            raise InputError("storage", self.url, "a path cannot hold a null byte")
         try:
             without_credentials(self.url)
         except ValueError as error:
             raise InputError("storage", None, str(error)) from None
-        if "://" in self.url and not _SCHEME.match(self.url):
-            raise InputError("storage", self.url, "is neither a folder nor a URL such as s3://bucket/folder")
-        if _NO_BUCKET.fullmatch(self.url):
-            raise InputError("storage", self.url, "names no bucket; give a URL such as s3://bucket/folder")
-        if _ONE_SLASH.match(self.url):
-            raise InputError("storage", self.url, f"did you mean {self.url.replace(':/', '://', 1)}?")
-        if not self.url.strip():
-            raise InputError("storage", self.url, "give a folder or a URL; . is the current folder")
+        if problem := what_is_wrong(self.url):
+            raise InputError("storage", self.url, problem)
         if "://" not in self.url:
             object.__setattr__(self, "url", str(_full_path(self.url)))
 

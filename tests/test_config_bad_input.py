@@ -354,33 +354,29 @@ def test_credentials_in_a_config_are_refused_and_not_shown(path: str, value: obj
 
 
 @pytest.mark.parametrize(
-    "override", ["https://me:hunter2@server/x=1", "title=https://me:hunter2@server", "https://me:hunter2@server"]
-)
-def test_an_override_that_holds_credentials_is_not_shown(tmp_path: Path, override: str) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text("name: study\n")
-    with pytest.raises(InputError) as caught:
-        load_config(str(path), [override])
-    assert str(caught.value).startswith("--set: holds credentials")
-    assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "override",
+    ("override", "told"),
     [
-        "s3={secret: hunter2",
-        "track={wandb: {api_key: hunter2}",
-        "s3..secret=hunter2",
-        "s3: {secret: hunter2}",
-        "token=[hunter2",
+        *(
+            (url, "--set: holds credentials")
+            for url in (
+                "https://me:hunter2@server/x=1",
+                "title=https://me:hunter2@server",
+                "https://me:hunter2@server",
+            )
+        ),
+        ("s3={secret: hunter2", "--set: "),
+        ("track={wandb: {api_key: hunter2}", "--set: "),
+        ("s3..secret=hunter2", "--set: "),
+        ("s3: {secret: hunter2}", "--set: "),
+        ("token=[hunter2", "--set: "),
     ],
 )
-def test_an_override_that_is_written_wrongly_shows_no_secret(tmp_path: Path, override: str) -> None:
+def test_an_override_that_is_refused_shows_no_secret(tmp_path: Path, override: str, told: str) -> None:
     path = tmp_path / "study.yaml"
     path.write_text("name: study\n")
     with pytest.raises(InputError) as caught:
         load_config(str(path), [override])
-    assert str(caught.value).startswith("--set: ")
+    assert str(caught.value).startswith(told)
     assert "hunter2" not in str(caught.value)
 
 

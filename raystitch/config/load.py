@@ -61,7 +61,7 @@ _SHORT_FORMS: Mapping[tuple[str, ...], str | None] = {
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
     if holds_credentials(override):
-        raise InputError("--set", None, f"{CREDENTIALS}, where they are written nowhere")
+        raise InputError("--set", None, CREDENTIALS)
     key, equals, text = override.partition("=")
     shown = None if re.match(r"\s*(s3|track)\b", key) or is_secret_name(key.rsplit(".", 1)[-1]) else override
     if not equals or not all(key.split(".")):

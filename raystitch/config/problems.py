@@ -61,15 +61,14 @@ def refuse_credentials(raw: object, place: str = "", seen: set[int] | None = Non
         return  # YAML's aliases may stand for the same thing any number of times
     if isinstance(raw, (Mapping, list, tuple)):
         seen.add(id(raw))
-    problem = f"{CREDENTIALS}, where they are written nowhere"
     if isinstance(raw, (bytes, set)):
         raise InputError(place or "config", None, "give text or a list; YAML's !!binary and !!set are not read")
     if isinstance(raw, str) and holds_credentials(raw):
-        raise InputError(place or "config", None, problem)
+        raise InputError(place or "config", None, CREDENTIALS)
     if isinstance(raw, Mapping):
         for key, value in raw.items():
             if isinstance(key, str) and holds_credentials(key):
-                raise InputError(place or "config", None, f"a key {problem}")
+                raise InputError(place or "config", None, f"a key {CREDENTIALS}")
             refuse_credentials(value, f"{place}.{_shown(str(key))}".lstrip("."), seen)
     elif isinstance(raw, (list, tuple)):
         for number, value in enumerate(raw):
