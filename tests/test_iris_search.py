@@ -1,50 +1,19 @@
-"""The spectral optimiser, softened gradients, refilled batches and mixed precision, against answers known by other means."""
+"""The spectral optimiser, softened gradients and refilled batches, against answers known by other means."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.fft
 import torch
-from torch import Tensor, fx, nn
-from torch._dynamo.utils import counters
+from inversion_nets import deep_cut, random_cut, random_images, sample_seeds
+from torch import Tensor, nn
 
 from raystitch.config import IriConfig
-from raystitch.errors import InputError
-from raystitch.iris import invert, residual, sample_seed
-from raystitch.iris.compiling import can_compile, worth_compiling
+from raystitch.iris import invert
 from raystitch.iris.cosine import from_cosine, to_cosine
 from raystitch.iris.optimisers import OPTIMISERS
-from raystitch.nets import CutNet, Point, SoftPrefix, fold_batchnorm
-
-
-def _images(count: int, size: int = 8, seed: int = 1) -> Tensor:
-    return torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
-
-
-def _cut(*segments: nn.Module, seed: int = 3) -> CutNet:
-    """Traced segments with random weights, frozen; the last one is the head."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        for segment in segments:
-            for layer in segment.modules():
-                if isinstance(layer, (nn.Conv2d, nn.Linear)):
-                    layer.reset_parameters()
-    points = [Point(k + 1, f"block{k}", "conv", (1, 1, 1)) for k in range(len(segments) - 1)]
-    return CutNet(points, [fx.symbolic_trace(part) for part in segments]).eval().requires_grad_(False)
-
-
-def _deep() -> CutNet:
-    """Deep enough, against 8-pixel images, for the cosine basis to be worth its transforms."""
-    first = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
-    return _cut(first, nn.Flatten())
-
-
-def _seeds(count: int) -> Sequence[int]:
-    return [sample_seed(0, k) for k in range(count)]
+from raystitch.nets import SoftPrefix
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (5, 12)])
@@ -68,7 +37,7 @@ def test_a_grey_image_is_one_coefficient() -> None:
 
 
 def test_a_spectral_step_is_adams_on_the_coefficients() -> None:
-    x, config = _images(2), IriConfig(steps=1000, lr=1e-4)  # steps so small that the box is never met
+    x, config = random_images(2), IriConfig(steps=1000, lr=1e-4)  # steps so small that the box is never met
     inside = 0.25 + 0.5 * x
     coefficients = to_cosine(inside).requires_grad_()
     adam = torch.optim.Adam([coefficients], lr=1e-4, betas=(0.985, 0.997))  # what a run of 1,000 steps remembers
@@ -86,7 +55,7 @@ def test_a_spectral_step_is_adams_on_the_coefficients() -> None:
 def test_images_of_unlike_ages_move_as_they_would_alone() -> None:
     config = IriConfig(steps=20)
     for optimiser in (OPTIMISERS["spectral_adam"], OPTIMISERS["adam"]):
-        x, grad = _images(2), _images(2, seed=5) - 0.5
+        x, grad = random_images(2), random_images(2, seed=5) - 0.5
         moments = tuple(torch.rand(x.shape, generator=torch.Generator().manual_seed(k)) for k in (8, 9))
         ages = torch.tensor([3, 17]).view(2, 1, 1, 1)
         together, _ = optimiser.update(x, grad, tuple(part.clone() for part in moments), ages, config)
@@ -98,8 +67,8 @@ def test_images_of_unlike_ages_move_as_they_would_alone() -> None:
 
 def test_pixels_held_by_the_box_take_no_part_in_a_spectral_step() -> None:
     # Clipping a step that was scaled in another basis can lead uphill for ever; so pixels that would leave the box stay out.
-    x = (_images(2) * 2 - 0.5).clamp(0, 1)  # half of the pixels lie on the box
-    grad = _images(2, seed=5) - 0.5
+    x = (random_images(2) * 2 - 0.5).clamp(0, 1)  # half of the pixels lie on the box
+    grad = random_images(2, seed=5) - 0.5
     held = ((x == 0) & (grad > 0)) | ((x == 1) & (grad < 0))
     assert 0.1 < held.float().mean() < 0.4
     chosen, config = OPTIMISERS["spectral_adam"], IriConfig(steps=1000, lr=0.01)
@@ -124,12 +93,12 @@ def _softened_slope(inputs: Tensor, width: float) -> Tensor:
 def test_softened_relus_let_gradient_through_and_nothing_else_changes() -> None:
     # y = relu(bias + relu(-x)): the inner ReLU is off wherever x > 0, the last one is on everywhere.
     first, last = nn.Conv2d(3, 3, 1, bias=False), nn.Sequential(nn.ReLU(), nn.Conv2d(3, 3, 1), nn.ReLU())
-    net = _cut(nn.Sequential(first, last), nn.Flatten())
+    net = random_cut(nn.Sequential(first, last), nn.Flatten())
     weight, second, bias = net.parameters()
     weight.copy_(-torch.eye(3).view(3, 3, 1, 1))
     second.copy_(torch.eye(3).view(3, 3, 1, 1))
     bias.copy_(torch.tensor([1.0, 2.0, 3.0]))
-    prefix, x = SoftPrefix(net, 1), _images(2) - 0.5
+    prefix, x = SoftPrefix(net, 1), random_images(2) - 0.5
     after = torch.relu(-x) + bias.view(1, 3, 1, 1)
     for strength in (0.5, 1.0):
         expected = -_softened_slope(-x, 0.4 * strength) * _softened_slope(after, 1.0 * strength)
@@ -144,10 +113,10 @@ def test_softened_relus_let_gradient_through_and_nothing_else_changes() -> None:
 @pytest.mark.parametrize("factor", [0.01, 100.0])
 def test_calibrated_widths_follow_the_scale_of_the_inputs(factor: float) -> None:
     # The inputs of the one ReLU are uniform on [0, factor] for noise, so their root mean square is factor / √3.
-    net = _cut(nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), nn.ReLU()), nn.Flatten())
+    net = random_cut(nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), nn.ReLU()), nn.Flatten())
     (weight,) = net.parameters()
     weight.copy_(factor * torch.eye(3).view(3, 3, 1, 1))
-    prefix, x = SoftPrefix(net, 1), _images(2) - 0.5
+    prefix, x = SoftPrefix(net, 1), random_images(2) - 0.5
     prefix.calibrate((3, 16, 16), x.device)
     expected = factor * _softened_slope(x, 3**-0.5)
     torch.testing.assert_close(_slope_at(prefix, x, 1.0), expected, rtol=0.02, atol=0)
@@ -155,8 +124,10 @@ def test_calibrated_widths_follow_the_scale_of_the_inputs(factor: float) -> None
 
 @pytest.mark.parametrize("strength", [0.0, torch.zeros(2)])
 def test_at_no_strength_the_gradient_is_the_nets_also_at_zero(strength: float | Tensor) -> None:
-    net = _cut(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()), nn.Flatten())
-    x = _images(2)
+    net = random_cut(
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()), nn.Flatten()
+    )
+    x = random_images(2)
     assert (net.run(x, 0, 1) == 0).any(), "the second ReLU of the pair has inputs that are exactly 0"
     plain = x.clone().requires_grad_()
     (expected,) = torch.autograd.grad(net.run(plain, 0, 1).sum(), plain)
@@ -172,8 +143,8 @@ def test_every_way_to_write_a_relu_is_softened_and_the_net_keeps_its_own() -> No
         def forward(self, x: Tensor) -> Tensor:
             return self.act(-x) + torch.relu(-x) + nn.functional.relu(-x) + (-x).relu() + nn.functional.gelu(x)
 
-    net = _cut(Written(), nn.Flatten())
-    prefix, x = SoftPrefix(net, 1), _images(1)
+    net = random_cut(Written(), nn.Flatten())
+    prefix, x = SoftPrefix(net, 1), random_images(1)
     true = torch.autograd.grad(nn.functional.gelu(x.requires_grad_()).sum(), x)[0]
     torch.testing.assert_close(_slope_at(prefix, x, 0.0), true)
     inner, last = _softened_slope(-x.detach(), 0.4), _softened_slope(-x.detach(), 1.0)
@@ -184,11 +155,11 @@ def test_every_way_to_write_a_relu_is_softened_and_the_net_keeps_its_own() -> No
 
 def test_softening_finds_what_the_true_gradient_cannot() -> None:
     # The unit is off at every start (pixels are below 1) and on at the target, white: the true gradient says nothing.
-    net = _cut(nn.Sequential(nn.Conv2d(3, 1, 1), nn.ReLU()), nn.Flatten())
+    net = random_cut(nn.Sequential(nn.Conv2d(3, 1, 1), nn.ReLU()), nn.Flatten())
     weight, bias = net.parameters()
     weight.fill_(1.0)
     bias.fill_(-2.9)
-    white, seeds = torch.ones(2, 3, 4, 4), _seeds(2)
+    white, seeds = torch.ones(2, 3, 4, 4), sample_seeds(2)
     start = invert(SoftPrefix(net, 1), white, seeds, IriConfig(optimiser="adam", steps=60))
     softened = invert(SoftPrefix(net, 1), white, seeds, IriConfig(steps=60))
     assert start.residual.min() > 0.9
@@ -196,7 +167,7 @@ def test_softening_finds_what_the_true_gradient_cannot() -> None:
 
 
 def test_free_places_are_taken_by_images_that_wait() -> None:
-    net, images, sizes = _deep(), _images(20), []
+    net, images, sizes = deep_cut(), random_images(20), []
     soft = SoftPrefix(net, 1)
 
     class Counted(SoftPrefix):
@@ -205,8 +176,8 @@ def test_free_places_are_taken_by_images_that_wait() -> None:
             return super().__call__(x, strength)
 
     config = IriConfig(steps=50, tolerance=0.35, batch=8)
-    free = invert(soft, images, _seeds(20), config.model_copy(update={"tolerance": 0.0}))
-    found = invert(Counted(net, 1), images, _seeds(20), config)
+    free = invert(soft, images, sample_seeds(20), config.model_copy(update={"tolerance": 0.0}))
+    found = invert(Counted(net, 1), images, sample_seeds(20), config)
     steps = free.residual <= 0.35
     assert 5 < int(steps.sum()) <= 20, "the tolerance is met by many"
     assert (found.residual[steps] <= 0.35).all()
@@ -214,86 +185,7 @@ def test_free_places_are_taken_by_images_that_wait() -> None:
     assert max(sizes) == 8
     # Without refilling, three batches of 8, 8 and 4 would run until the slowest of each is done.
     assert sum(sizes) > 3 * 8
-    alone = [invert(soft, images[k : k + 1], _seeds(20)[k : k + 1], config) for k in (0, 9, 19)]
+    alone = [invert(soft, images[k : k + 1], sample_seeds(20)[k : k + 1], config) for k in (0, 9, 19)]
     for k, one in zip((0, 9, 19), alone, strict=True):
         torch.testing.assert_close(found.residual[k], one.residual[0], rtol=0.05, atol=1e-3)
         assert abs(int(found.steps[k]) - int(one.steps[0])) <= 1
-
-
-@pytest.mark.parametrize("tolerance", [0.0, 0.3])
-def test_mixed_precision_reports_residuals_of_full_precision(tolerance: float) -> None:
-    net, images = _deep(), _images(10)
-    config = IriConfig(steps=60, precision="mixed", batch=4, tolerance=tolerance, levels=(0.6, 0.3))
-    found = invert(SoftPrefix(net, 1), images, _seeds(10), config)
-    target = net.run(images, 0, 1)
-    for kept in (found, *found.levels):
-        torch.testing.assert_close(kept.residual, residual(lambda x: net.run(x, 0, 1), kept.images, target))
-        assert kept.images.dtype == torch.float32
-    exact = invert(SoftPrefix(net, 1), images, _seeds(10), config.model_copy(update={"precision": "float32"}))
-    assert found.residual.median() < 1.2 * exact.residual.median() + 0.01
-
-
-def test_mixed_precision_runs_three_quarters_of_the_steps_in_bfloat16() -> None:
-    seen: list[torch.dtype] = []
-
-    class Watched(SoftPrefix):
-        def __call__(self, x: Tensor, strength: float | Tensor = 0.0) -> Tensor:
-            z = super().__call__(x, strength)
-            seen.append(z.dtype)
-            return z
-
-    invert(Watched(_deep(), 1), _images(2), _seeds(2), IriConfig(steps=20, precision="mixed", batch=2))
-    # the probe of the depth, the target, 15 of 20 steps in bfloat16, the best measured again, 5 steps, the last iterate
-    assert [dtype == torch.bfloat16 for dtype in seen] == [False] * 2 + [True] * 15 + [False] * 7
-
-
-@pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
-@pytest.mark.parametrize("optimiser", ["spectral_adam", "sign_pgd"])
-def test_compiled_steps_do_what_plain_ones_do(optimiser: Any) -> None:
-    net, images = _deep(), _images(10)
-    # few steps: later, differences in the last digit have grown; two batches, the second smaller
-    config = IriConfig(optimiser=optimiser, steps=4, batch=6, levels=(0.99,), compile=False)
-    plain = invert(SoftPrefix(net, 1), images, _seeds(10), config)
-    fast = invert(SoftPrefix(net, 1), images, _seeds(10), config.model_copy(update={"compile": True}))
-    for own, other in ((plain, fast), (plain.levels[0], fast.levels[0])):
-        torch.testing.assert_close(other.images, own.images, atol=1e-4, rtol=0)
-        torch.testing.assert_close(other.residual, own.residual, atol=1e-4, rtol=0)
-        assert torch.equal(other.steps, own.steps)
-
-
-@pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_search_in_pixels_compiles_one_step_and_no_more(precision: Any) -> None:
-    # Gradients of a folded net come channels-last; were images and moments to take that up, steps would compile thrice.
-    net = _cut(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()), nn.Sequential(nn.Flatten(), nn.Linear(256, 2)))
-    prefix = SoftPrefix(fold_batchnorm(net), 1)
-    before = counters["stats"]["unique_graphs"]
-    invert(prefix, _images(6), _seeds(6), IriConfig(steps=8, batch=6, precision=precision, compile=True))
-    assert counters["stats"]["unique_graphs"] - before == 1
-
-
-@pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
-def test_compiled_search_refills_and_measures_mixed_precision_again() -> None:
-    net, images = _deep(), _images(14)
-    config = IriConfig(steps=40, batch=6, tolerance=0.35, precision="mixed", compile=True)
-    found = invert(SoftPrefix(net, 1), images, _seeds(14), config)
-    target = net.run(images, 0, 1)
-    torch.testing.assert_close(found.residual, residual(lambda x: net.run(x, 0, 1), found.images, target))
-    assert (found.steps < 40).any()
-
-
-def test_only_large_sets_are_worth_compiling() -> None:
-    cpu, config = torch.device("cpu"), IriConfig(steps=100)
-    able = can_compile(cpu)
-    enough = 2e13 / (3 * 100)  # a backward pass costs two forward ones
-    assert worth_compiling(config, 1.01 * enough, cpu) == able
-    assert not worth_compiling(config, 0.99 * enough, cpu)
-    assert not worth_compiling(config.model_copy(update={"compile": False}), 100 * enough, cpu)
-    assert not worth_compiling(config, 1e30, torch.device("meta"))
-
-
-def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(InputError, match=r"iri\.compile.*C\+\+ compiler"):
-        worth_compiling(IriConfig(compile=True), 1, torch.device("cpu"))
-    assert not worth_compiling(IriConfig(), 1e30, torch.device("cpu"))

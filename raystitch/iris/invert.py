@@ -21,7 +21,7 @@ from raystitch.iris.batching import batch_size
 from raystitch.iris.compiling import worth_compiling
 from raystitch.iris.optimisers import OPTIMISERS, SHALLOW
 from raystitch.iris.passes import Kept, Passes, Prefix, relative_error, scale_of
-from raystitch.iris.search import Batch
+from raystitch.iris.search import LOW_PRECISION, Batch
 from raystitch.iris.start import uniform_start
 from raystitch.nets import SoftPrefix
 
@@ -139,29 +139,42 @@ def residual(prefix: Prefix, candidates: Tensor, targets_z: Tensor) -> Tensor:
 
 @dataclass
 class _Search:
-    """One call: the images that wait are those of ``waiting``, those being moved are in a batch of at most ``size``, the
-    others are found."""
+    """One call: the images that wait are those of ``waiting``, at most ``size`` are being moved, the others are found."""
 
     passes: Passes
     size: int
     images: Tensor
     seeds: Sequence[int]
     found: Inversion
+    low: Batch | None = None
+    """Images that are young enough to be moved in bfloat16."""
+    full: Batch | None = None
+    """The others."""
 
     def run(self) -> None:
-        waiting, batch = iter(range(len(self.images))), None
-        while batch := self._refilled(batch, waiting):
-            batch.step(self.passes)
-            batch = self._without_finished(batch)
+        waiting, until = iter(range(len(self.images))), self._low_steps()
+        while self._refill(waiting):
+            self.low = self._moved(self.low)
+            if self.low:
+                self.low, grown = self.low.parted([age < until for age in self.low.ages])
+                self.full = grown.raised(self.passes).joined(self.full) if grown else self.full
+            self.full = self._moved(self.full)
 
-    def _refilled(self, batch: Batch | None, waiting: Iterator[int]) -> Batch | None:
-        """The batch with those that wait in its free places; ``None`` when nobody is left."""
-        free = self.size - (len(batch.rows) if batch else 0)
-        rows = list(itertools.islice(waiting, free)) if not batch or free >= REFILL * self.size else []
-        if not rows:
-            return batch
-        entering = self._entering(rows)
-        return batch.joined(entering) if batch else entering
+    def _low_steps(self) -> float:
+        config = self.passes.config
+        return LOW_PRECISION[config.precision] * config.steps
+
+    def _refill(self, waiting: Iterator[int]) -> bool:
+        """Give the free places to those that wait, and say whether anybody is left."""
+        free = self.size - sum(len(batch.rows) for batch in (self.low, self.full) if batch)
+        rows = list(itertools.islice(waiting, free)) if free >= REFILL * self.size else []
+        if rows:
+            entering = self._entering(rows)
+            if entering.low:
+                self.low = entering.joined(self.low)
+            else:
+                self.full = entering.joined(self.full)
+        return bool(self.low or self.full)
 
     def _entering(self, rows: list[int]) -> Batch:
         images, passes = self.images, self.passes
@@ -171,26 +184,29 @@ class _Search:
         kept = tuple(Kept.unseen(start) for _ in range(1 + len(passes.config.levels)))
         sound = torch.zeros((), device=images.device)
         state, age = passes.optimiser.begin(start), torch.zeros(len(rows), dtype=torch.int64, device=images.device)
-        return Batch(rows, [0] * len(rows), age, start, target, scale_of(target), state, kept, sound)
+        low = self._low_steps() > 0
+        return Batch(rows, [0] * len(rows), age, start, target, scale_of(target), state, kept, sound, low)
 
-    def _without_finished(self, batch: Batch) -> Batch | None:
-        """Write down the images that took all their steps or are good enough, and go on with the others."""
+    def _moved(self, batch: Batch | None) -> Batch | None:
+        """The batch a step on; images that took all their steps or are good enough are written down and gone."""
+        if not batch:
+            return None
+        batch.step(self.passes)
         config = self.passes.config
         finished = [age > config.steps for age in batch.ages]
         if config.tolerance > 0:
             good = batch.kept[0].residual <= config.tolerance
-            for place in good.nonzero()[:, 0].tolist():  # the one place where a step waits for the device
+            for place in good.nonzero()[:, 0].tolist():  # here a step waits for the device
                 finished[place] = True
         if not any(finished):
             return batch
         _require_finite(batch.sound, "an iterate")
-        leaving = batch if all(finished) else batch.take([place for place, done in enumerate(finished) if done])
-        if leaving.rough:
-            leaving.measure_again(self.passes)
-        for place, kept in zip((self.found, *self.found.levels), leaving.kept, strict=True):
-            place.images[leaving.rows], place.residual[leaving.rows] = kept.images, kept.residual
-            place.steps[leaving.rows] = kept.steps
-        return None if leaving is batch else batch.take([place for place, done in enumerate(finished) if not done])
+        leaving, staying = batch.parted(finished)
+        if leaving:
+            for place, kept in zip((self.found, *self.found.levels), leaving.kept, strict=True):
+                place.images[leaving.rows], place.residual[leaving.rows] = kept.images, kept.residual
+                place.steps[leaving.rows] = kept.steps
+        return staying
 
 
 def _empty(images: Tensor, levels: int) -> Inversion:

@@ -12,7 +12,7 @@ from raystitch.iris.optimisers import State
 from raystitch.iris.passes import Kept, Passes
 
 LOW_PRECISION: Mapping[str, float] = {"float32": 0.0, "mixed": 0.75, "bfloat16": 1.0}
-"""Share of the steps, from the first, that is taken in bfloat16."""
+"""Share of the steps, from the first, that an image takes in bfloat16."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Batch:
         state: the optimiser's.
         kept: best iterates, then those of each level.
         sound: becomes inf or NaN, and stays so, when an iterate's r does.
-        rough: whether residuals of what is kept may have been measured in low precision.
+        low: whether steps are taken in bfloat16, and residuals above the tolerance and the levels are as measured there.
     """
 
     rows: list[int]
@@ -40,10 +40,12 @@ class Batch:
     state: State
     kept: tuple[Kept, ...]
     sound: Tensor
-    rough: bool = False
+    low: bool
 
-    def joined(self, other: Batch) -> Batch:
-        """The images of both."""
+    def joined(self, other: Batch | None) -> Batch:
+        """The images of both, in the precision of this one."""
+        if not other:
+            return self
         return Batch(
             rows=self.rows + other.rows,
             ages=self.ages + other.ages,
@@ -54,7 +56,7 @@ class Batch:
             state=tuple(map(torch.cat, zip(self.state, other.state, strict=True))),
             kept=tuple(own.joined(new) for own, new in zip(self.kept, other.kept, strict=True)),
             sound=self.sound + other.sound,
-            rough=self.rough or other.rough,
+            low=self.low,
         )
 
     def take(self, places: Sequence[int]) -> Batch:
@@ -70,31 +72,54 @@ class Batch:
             state=tuple(part[which] for part in self.state),
             kept=tuple(kept.take(which) for kept in self.kept),
             sound=self.sound,
-            rough=self.rough,
+            low=self.low,
         )
+
+    def parted(self, first: Sequence[bool]) -> tuple[Batch | None, Batch | None]:
+        """The images so marked, and the others."""
+        if all(first) or not any(first):
+            return (self, None) if first[0] else (None, self)
+        places = range(len(first))
+        return self.take([k for k in places if first[k]]), self.take([k for k in places if not first[k]])
 
     def step(self, passes: Passes) -> None:
         """Measure every image, record it, and move it; one that was measured after its last step is past its steps then."""
-        config = passes.config
-        low = max(self.ages) < LOW_PRECISION[config.precision] * config.steps
-        if self.rough and not low:
-            self.measure_again(passes)
-        self.rough = low
-        age = self._age(passes)
-        if min(self.ages) == config.steps:
+        age, measured = self._age(passes), self.x
+        if min(self.ages) == passes.config.steps:
             r = passes.residual(self.x, self.target, self.scale)
             self.kept, self.sound = passes.record(self.x, r, self.kept, self.sound, age)
         else:
             self.x, self.state, self.kept, self.sound = passes.step(
-                self.x, self.target, self.scale, self.state, self.kept, self.sound, age, low
+                self.x, self.target, self.scale, self.state, self.kept, self.sound, age, self.low
             )
+        if self.low:
+            self._confirm(passes, measured)
         self.ages, self.age = [age + 1 for age in self.ages], self.age + 1
 
-    def measure_again(self, passes: Passes) -> None:
-        """Residuals of what is kept, in full precision."""
-        again = (passes.residual(kept.images, self.target, self.scale) for kept in self.kept)
-        self.kept = tuple(kept._replace(residual=r) for kept, r in zip(self.kept, again, strict=True))
-        self.rough = False
+    def raised(self, passes: Passes) -> Batch:
+        """The batch in full precision; so are the residuals of what is kept, but of levels that are reached: these have it."""
+        thresholds = (0.0, *passes.config.levels)
+        again = [passes.residual(kept.images, self.target, self.scale) for kept in self.kept]
+        self.kept = tuple(
+            kept._replace(residual=torch.where(kept.residual <= threshold, kept.residual, r))
+            for threshold, kept, r in zip(thresholds, self.kept, again, strict=True)
+        )
+        self.low = False
+        return self
+
+    def _confirm(self, passes: Passes, x: Tensor) -> None:
+        """Measure iterates in full precision that have just come to the tolerance or a level: by that they leave, or stay."""
+        thresholds = (passes.config.tolerance, *passes.config.levels)
+        if not any(thresholds):
+            return
+        fresh = [kept.steps == self.age for kept in self.kept]
+        near = [new & (kept.residual <= r) for new, kept, r in zip(fresh, self.kept, thresholds, strict=True)]
+        rows = torch.stack(near).any(dim=0).nonzero()[:, 0]
+        if not len(rows):
+            return
+        r = passes.residual(x[rows], self.target[rows], self.scale[rows])
+        for new, kept in zip(fresh, self.kept, strict=True):
+            kept.residual[rows] = torch.where(new[rows], r, kept.residual[rows])
 
     def _age(self, passes: Passes) -> int | Tensor:
         """The steps taken: a number where all images took as many, else int64 (B,)."""
