@@ -164,6 +164,16 @@ def test_the_first_segment_refuses_integer_images():
         chain(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
 
 
+class Untraceable(nn.Sequential):
+    """A leaf of the graph that begins with an in-place layer and has weights."""
+
+    def __init__(self):
+        super().__init__(nn.ReLU(inplace=True), nn.Conv2d(3, 3, 1))
+
+    def forward(self, x):
+        return super().forward(x if x.sum() > -1e9 else 2 * x)
+
+
 class Overwriting(nn.Module):
     """Every way in which the start of a block can overwrite what the block before returned."""
 
@@ -172,6 +182,7 @@ class Overwriting(nn.Module):
             super().__init__()
             self.conv = nn.Conv2d(3, 3, 3, padding=1)
             self.relu = nn.ReLU(inplace=True)
+            self.leaf = Untraceable()
             self.how = how
 
         def forward(self, x):
@@ -185,6 +196,12 @@ class Overwriting(nn.Module):
                 x = torch.relu_(x)
             elif self.how == "iadd":
                 x += 1
+            elif self.how == "reused":
+                return self.conv(self.relu(x)) + x  # which is what relu made of it
+            elif self.how == "dropped":
+                self.relu(input=x)
+            elif self.how == "leaf":
+                x = self.leaf(x)
             else:
                 x.mul_(2).add_(1)
             return self.conv(x) + x
@@ -198,7 +215,7 @@ class Overwriting(nn.Module):
         return self.head(self.blocks(x * 2).mean((2, 3)))
 
 
-@pytest.mark.parametrize("how", ["module", "function", "method", "torch", "iadd", "chain"])
+@pytest.mark.parametrize("how", ["module", "function", "method", "torch", "iadd", "chain", "reused", "dropped", "leaf"])
 @torch.no_grad()
 def test_in_place_operations_never_overwrite_a_representation(how):
     net = freeze(NormalisedNet(Overwriting(how), *HALF))
@@ -210,7 +227,9 @@ def test_in_place_operations_never_overwrite_a_representation(how):
     kept = z.clone()
     logits = chain.run(z, 1, 4)
     assert torch.equal(z, kept)
-    torch.testing.assert_close(logits, net(x))
+    torch.testing.assert_close(logits, net.net(2 * x - 1))
+    assert {id(own) for own in chain.parameters()} <= {id(given) for given in net.parameters()}
+    assert all(layer.inplace for layer in net.modules() if isinstance(layer, nn.ReLU)), "the net stays as it was"
 
 
 class HiddenWrite(nn.Module):

@@ -1,7 +1,6 @@
 """Make a net from the name a config uses, with its normalisation inside and a seeded start.
 
-A :class:`NormalisedNet` takes images in [0, 1], so nothing outside a net ever normalises. Activations are made out of
-place, so a captured representation is never overwritten.
+A :class:`NormalisedNet` takes images in [0, 1], so nothing outside a net ever normalises.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class NormalisedNet(nn.Module):
     """``net`` with channel normalisation inside: images (N, 3, H, W), float in [0, 1] → logits (N, C).
 
     Args:
-        net: takes normalised images. In-place activations of it are made out of place; its outputs stay the same.
+        net: takes normalised images; it stays as it is.
         mean: three channel means in pixel units [0, 1].
         std: three channel standard deviations in the same units.
         label: what errors call it; by default the name of its class.
@@ -60,9 +59,6 @@ class NormalisedNet(nn.Module):
         self.net, self.label = net, label or type(net).__name__
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(1, -1, 1, 1), persistent=False)
-        for module in net.modules():
-            if getattr(module, "inplace", False) is True:
-                module.inplace = False  # type: ignore[assignment]
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, 3, H, W) in [0, 1] → logits (N, C)."""

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from raystitch.errors import InputError, did_you_mean
 from raystitch.nets.build import NormalisedNet
 from raystitch.nets.liveness import Liveness, ancestors, liveness
-from raystitch.nets.tracing import Trace, trace
+from raystitch.nets.tracing import Trace, in_place, out_of_place, trace
 
 Kind = Literal["conv", "token", "vector"]
 
@@ -131,7 +131,14 @@ def _segment(net: NormalisedNet, graph: fx.Graph, start: fx.Node, stop: fx.Node)
         if node in needed and node is not start:
             copies[node] = piece.node_copy(node, lambda source: copies[source])
     piece.output(copies[stop])
-    return fx.GraphModule(net, piece, class_name="Segment")
+    segment = fx.GraphModule(net, piece, class_name="Segment")
+    for path in sorted(
+        {str(node.target) for node in piece.nodes if node.op == "call_module"}
+    ):  # wholes before their parts
+        module = segment.get_submodule(path)
+        if any(map(in_place, module.modules())):
+            segment.set_submodule(path, out_of_place(module))
+    return segment
 
 
 def node_at(net: NormalisedNet, traced: Trace, live: Liveness, module: str) -> fx.Node:

@@ -2,11 +2,13 @@
 
 timm's own tracer settings are used. A class whose forward cannot be traced (control flow on values) becomes a leaf of
 the graph; only a net whose own forward cannot be traced is refused. In-place operations are replaced by out-of-place
-ones, so that no segment of the graph can overwrite its input.
+ones, so that no segment of the graph can overwrite its input; what is read of a tensor after it was overwritten is the
+new value, as it is in the net.
 """
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,7 +60,7 @@ def trace(net: NormalisedNet) -> Trace:
                 if culprit is None or culprit is net.net:
                     raise InputError("arch", net.label, f"cannot be traced: {error}") from error
                 leaf_types.add(type(culprit))
-    _make_out_of_place(graph)
+    _make_out_of_place(net, graph)
     return Trace(graph, tracer.outputs, tracer.scopes, frozenset(tracer.leaves))
 
 
@@ -132,13 +134,33 @@ _OUT_OF_PLACE: dict[Any, Any] = {
 }
 
 
-def _make_out_of_place(graph: fx.Graph) -> None:
-    """Rewrite ``a.add_(b)``, ``a += b``, ``relu(a, inplace=True)`` to new values that later uses of ``a`` read."""
+def out_of_place(module: nn.Module) -> nn.Module:
+    """A twin of ``module`` that shares its parameters and buffers, and whose in-place layers are not."""
+    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    twin = copy.deepcopy(module, shared)
+    for part in filter(in_place, twin.modules()):
+        part.inplace = False  # type: ignore[assignment]
+    return twin
+
+
+def in_place(module: nn.Module) -> bool:
+    """Whether it is a layer that overwrites its input."""
+    return getattr(module, "inplace", False) is True
+
+
+def _make_out_of_place(net: nn.Module, graph: fx.Graph) -> None:
+    """Rewrite ``a.add_(b)``, ``a += b``, ``relu(a, inplace=True)`` to new values that later uses of ``a`` read.
+
+    Layers that are in place are nodes as they are: what runs the graph gives it an :func:`out_of_place` twin of each.
+    """
     order = {node: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
-        if not _writes(node):
+        if node.op == "call_module":
+            if not in_place(net.get_submodule(str(node.target))):
+                continue
+        elif not _writes(node):
             continue
-        if node.op == "call_method" and hasattr(torch.Tensor, str(node.target)[:-1]):
+        elif node.op == "call_method" and hasattr(torch.Tensor, str(node.target)[:-1]):
             node.target = str(node.target)[:-1]
         elif node.op == "call_function" and node.target in _OUT_OF_PLACE:
             node.target = _OUT_OF_PLACE[node.target]
@@ -146,7 +168,7 @@ def _make_out_of_place(graph: fx.Graph) -> None:
             node.kwargs = {**node.kwargs, "inplace": False}
         else:
             raise InputError("arch", None, f"the net writes into a tensor in place ({node.name}), so it cannot be cut")
-        written = node.args[0] if node.args else None
+        written = node.args[0] if node.args else node.kwargs.get("input")
         if isinstance(written, fx.Node):
             _read_instead(written, node, order)
 
