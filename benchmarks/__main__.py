@@ -1,6 +1,7 @@
 """``python -m benchmarks [NAME …]``: run benchmarks one after the other, each in its own process, and write the tables.
 
-Exit codes: 0 all ran, whether or not targets are met; 1 one failed; 2 the input is wrong (one line on standard error).
+Exit codes: 0 all ran, whether or not targets are met; 1 one failed; 2 the input is wrong (one line on standard error);
+130 stopped by Ctrl-C or SIGTERM, with the benchmark that ran.
 This process imports no torch: a child's peak memory begins with that of its parent.
 """
 
@@ -56,6 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _run_all(arguments, options)
+    except KeyboardInterrupt:
+        print("benchmarks: stopped", file=sys.stderr)
+        return 130
+
+
+def _run_all(arguments: argparse.Namespace, options: Options) -> int:
+    """The tables are written after each benchmark."""
     records = []
     for name in dict.fromkeys(arguments.names or NAMES):
         print(f"benchmarks: {name}", flush=True)
@@ -106,13 +117,23 @@ def _run(name: str, options: Options) -> tuple[int, dict[str, Any] | None]:
         result = Path(folder) / "record.json"
         command = [sys.executable, "-m", "benchmarks.child", name, json.dumps(dataclasses.asdict(options)), str(result)]
         threads = {"OMP_NUM_THREADS": str(options.threads)}
-        code = subprocess.run(command, env={**os.environ, **threads}, check=False).returncode
+        code = _finished(subprocess.Popen(command, env={**os.environ, **threads}, start_new_session=True))
         if code < 0:
             print(f"benchmarks: {name} was ended by {signal.Signals(-code).name}", file=sys.stderr)
         if code:
             return (2 if code == 2 else 1), None
         record: dict[str, Any] = json.loads(result.read_text())
         return 0, record
+
+
+def _finished(child: subprocess.Popen[bytes]) -> int:
+    """Its exit code; when this process is stopped, it and all that it started go, too."""
+    try:
+        return child.wait()
+    except BaseException:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        raise
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ class Found:
         wall: published-style time over raystitch's to that r, per round; none if it is not reached.
         budget: steps that the published recipe's time buys, or ``longest``.
         residual: median r with that budget.
+        compiled: whether the steps that were timed were.
     """
 
     published_r: float
@@ -80,6 +81,7 @@ class Found:
     wall: Samples
     budget: int
     residual: float
+    compiled: bool
 
 
 def run(options: Options) -> Outcome:
@@ -93,35 +95,35 @@ def run(options: Options) -> Outcome:
             found[name][point] = result
     figures = [one for name, curve in found.items() for one in _figures(name, list(curve.values()))]
     tables = [_table(net, name, curve, size.steps) for name, curve in found.items()]
-    return Outcome(figures, tables, _notes(size), asdict(size))
+    uncompiled = [point for point in points if not all(curve[point].compiled for curve in found.values())]
+    return Outcome(figures, tables, _notes(size, uncompiled), asdict(size))
 
 
 def _at(net: CutNet, point: int, images: Tensor, size: Size, device: str) -> dict[str, Found]:
     few = images[: size.inverted]
     goal = _median_r(net, point, few, PUBLISHED, size.steps)
-    times = _step_times(net, point, images, size, device)
+    prefixes = {name: inverting.prefix_of(net, point) for name in SEARCHES}
+    searches = {name: inverting.Search(prefixes[name], images, search, size.timed) for name, search in SEARCHES.items()}
+    times = _step_times(net, point, images, searches, size, device)
     found = {}
     for name, search in SEARCHES.items():
         steps = next((n for n in size.budgets if _median_r(net, point, few, search, n) <= goal), None)
         ratio = ratios(times["published-style"], times[name])
         budget = max(1, min(size.longest, int(size.steps * summary(ratio).median) - 1))
         wall = () if steps is None else tuple(value * size.steps / (steps + 1) for value in ratio)
-        found[name] = Found(goal, steps, wall, budget, _median_r(net, point, few, search, budget))
+        residual = _median_r(net, point, few, search, budget)
+        found[name] = Found(goal, steps, wall, budget, residual, searches[name].compiled)
     return found
 
 
-def _step_times(net: CutNet, point: int, images: Tensor, size: Size, device: str) -> dict[str, Samples]:
+def _step_times(
+    net: CutNet, point: int, images: Tensor, searches: Mapping[str, Work], size: Size, device: str
+) -> dict[str, Samples]:
     """Seconds per published-style step, and per pair of passes of each search."""
     start = torch.rand(images.shape, generator=torch.Generator().manual_seed(0)).to(images.device)
-    works: dict[str, Work] = {"published-style": lambda: published.invert(net, point, images, start, 1)}
-    works |= {name: _timed_run(net, point, images, search, size.timed) for name, search in SEARCHES.items()}
-    counts = dict.fromkeys(SEARCHES, size.timed + 1) | {"published-style": 1}
+    works: dict[str, Work] = {"published-style": lambda: published.invert(net, point, images, start, 1), **searches}
+    counts = dict.fromkeys(searches, size.timed + 1) | {"published-style": 1}
     return {name: per(samples, counts[name]) for name, samples in in_turns(works, size.rounds, device).items()}
-
-
-def _timed_run(net: CutNet, point: int, images: Tensor, search: IriConfig, steps: int) -> Work:
-    prefix = inverting.prefix_of(net, point)
-    return inverting.repeatable(prefix, images, search, steps)
 
 
 def _median_r(net: CutNet, point: int, images: Tensor, search: IriConfig, steps: int) -> float:
@@ -182,9 +184,9 @@ def _table(net: CutNet, name: str, curve: Mapping[int, Found], steps: int) -> Ta
     return Table(f"{name}, against {steps} published steps", columns, rows)
 
 
-def _notes(size: Size) -> list[str]:
+def _notes(size: Size, uncompiled: Sequence[int]) -> list[str]:
     return [
-        "Steps are compiled before they are timed, which takes some 10 s for each prefix and precision.",
+        inverting.on_compiling(uncompiled),
         f"Time per step is that of batches of {size.images} images; residuals are medians over {size.inverted} of them.",
         f"Runs at equal time stop at {size.longest} steps: where that is less than the time allows, r would be smaller still.",
         "All residuals are those of the float32 net, before rounding to 8 bits.",

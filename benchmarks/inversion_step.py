@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -63,7 +64,8 @@ def run(options: Options) -> Outcome:
     size = QUICK if options.quick else FULL
     net, images = load_net(options, "front"), load_float(options, size.images)
     points = size.points or tuple(range(1, net.n + 1))
-    times = {point: _step_times(net, point, images, size.at(point), options.device) for point in points}
+    timed = {point: _step_times(net, point, images, size.at(point), options.device) for point in points}
+    times = {point: seconds for point, (seconds, _) in timed.items()}
     figures, notes = [], []
     for name in SEARCHES:
         gains = {point: ratios(t["published-style"], t[name]) for point, t in times.items()}
@@ -73,28 +75,23 @@ def run(options: Options) -> Outcome:
         f"raystitch: a run of {size.steps} steps divided by {size.steps} + 1 pairs of forward and backward passes; "
         f"up to point {size.shallow} {size.longer} times as many."
     )
-    notes.append("Steps are compiled before they are timed, which takes some 10 s for each prefix and precision.")
+    notes.append(inverting.on_compiling([point for point, (_, compiled) in timed.items() if not compiled]))
     notes.append("The baseline runs in float32 throughout; the floor has the precision of what it is compared with.")
     return Outcome(figures, _tables(net, times), notes, asdict(size))
 
 
-def _step_times(net: CutNet, point: int, images: Tensor, size: Size, device: str) -> dict[str, Samples]:
-    """Seconds per step of each contender, one value per round."""
+def _step_times(net: CutNet, point: int, images: Tensor, size: Size, device: str) -> tuple[dict[str, Samples], bool]:
+    """Seconds per step of each contender, one value per round; and whether raystitch's steps were compiled."""
     start = torch.rand(images.shape, generator=torch.Generator().manual_seed(0)).to(images.device)
     works: dict[str, Work] = {"published-style": lambda: published.invert(net, point, images, start, size.published)}
-    counts = {"published-style": size.published}
+    counts, searches = {"published-style": size.published}, []
     for name, search in SEARCHES.items():
-        works |= _contenders(net, point, images, name, search, size)
+        prefix = inverting.prefix_of(net, point)
+        searches.append(inverting.Search(prefix, images, search, size.steps))
+        works |= {name: searches[-1], f"floor, {name}": partial(inverting.floor, prefix, images, search, size.pairs)}
         counts |= {name: size.steps + 1, f"floor, {name}": size.pairs}
-    return {name: per(samples, counts[name]) for name, samples in in_turns(works, size.rounds, device).items()}
-
-
-def _contenders(net: CutNet, point: int, images: Tensor, name: str, search: IriConfig, size: Size) -> dict[str, Work]:
-    prefix = inverting.prefix_of(net, point)
-    return {
-        name: inverting.repeatable(prefix, images, search, size.steps),
-        f"floor, {name}": lambda: inverting.floor(prefix, images, search, size.pairs),
-    }
+    times = {name: per(samples, counts[name]) for name, samples in in_turns(works, size.rounds, device).items()}
+    return times, all(search.compiled for search in searches)
 
 
 def _gain_figures(name: str, gains: Mapping[int, Samples]) -> list[Figure]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -20,14 +20,33 @@ def prefix_of(net: CutNet, point: int) -> SoftPrefix:
 
 def run(prefix: Prefix, images: Tensor, search: IriConfig, steps: int) -> Inversion:
     """Invert with a budget of ``steps``. It costs ``steps`` + 1 pairs of forward and backward passes, or a little more."""
-    return repeatable(prefix, images, search.model_copy(update={"compile": False}), steps)()
+    return Search(prefix, images, search.model_copy(update={"compile": False}), steps)()
 
 
-def repeatable(prefix: Prefix, images: Tensor, search: IriConfig, steps: int) -> Callable[[], Inversion]:
+class Search:
     """The same as something to call again and again: what ``search.compile`` asks for is compiled in the first call."""
-    seeds = [sample_seed(search.seed, row) for row in range(len(images))]
-    inverter = Inverter(prefix, search.model_copy(update={"steps": steps, "batch": len(images)}))
-    return lambda: inverter(images, seeds)
+
+    def __init__(self, prefix: Prefix, images: Tensor, search: IriConfig, steps: int) -> None:
+        self._images = images
+        self._seeds = [sample_seed(search.seed, row) for row in range(len(images))]
+        self._inverter = Inverter(prefix, search.model_copy(update={"steps": steps, "batch": len(images)}))
+
+    def __call__(self) -> Inversion:
+        """Run it."""
+        return self._inverter(self._images, self._seeds)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the steps of the calls so far were."""
+        return self._inverter.compiled
+
+
+def on_compiling(uncompiled: Collection[int]) -> str:
+    """The note of a benchmark whose searches are to be compiled, by the points where they were not."""
+    note = "Steps are compiled before they are timed, which takes some 10 s for each prefix and precision"
+    if not uncompiled:
+        return f"{note}."
+    return f"{note}; but the compiler failed at points {', '.join(map(str, uncompiled))}: there they ran as they are written."
 
 
 def floor(prefix: Prefix, images: Tensor, search: IriConfig, pairs: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
+from waiting import wait_for
 
 from benchmarks import published
 from benchmarks.actors import Gate
@@ -224,6 +226,21 @@ def test_tables_without_a_place_are_not_made(tmp_path: Path, shared: Path) -> No
         assert found.stderr.startswith(f"benchmarks: --output = '{place}': give a folder that can be written")
         assert found.stderr.count("\n") == 1
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's list of children")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_benchmark_that_is_stopped_leaves_nothing_running(how: signal.Signals, tmp_path: Path, shared: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "scale", "--threads", "1", "--output", str(tmp_path)]
+    command += ["--data", str(shared / "data" / "cifar10"), "--weights", str(shared / "models")]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_for(children.read_text)
+    child = int(children.read_text())
+    process.send_signal(how)
+    _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (130, "benchmarks: stopped\n")
+    assert not Path(f"/proc/{child}").exists()
 
 
 def test_quick_inversion_step_writes_finite_figures(tmp_path: Path, shared: Path) -> None:
