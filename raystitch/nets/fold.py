@@ -1,7 +1,7 @@
 """A faster equivalent of a frozen net: BatchNorm folded into the convolutions before it, a third less work.
 
 Equal up to float rounding, so it serves where passes are repeated thousands of times: inverting a representation, training a
-stitch. What is reported of a net is measured on the net itself.
+stitch, attacking. The r of an IRI is that of the copy, within 1e-6 of the net's; scores are measured on the net itself.
 """
 
 from __future__ import annotations

@@ -92,13 +92,7 @@ def fit_stitches(
     )
     if EXACT in names:
         check_exact(stitch, config.stitch.kind, moving, attack is not None)
-    if len(data.images) < config.batch:
-        most = len(data.images)
-        raise InputError(
-            "fit.batch", config.batch, f"there are {most} images to train the stitch on; use at most {most}"
-        )
-    if end_data is not None and (attack is not None or moving or len(end_data.images) != len(data.images)):
-        raise ValueError("end_data goes with as many images that are neither attacked nor augmented")
+    _check_data(data, end_data, config, changed=attack is not None or moving)
     f, g = private_copy(front, device), private_copy(end, device)
     stitch.to(device)
     init = _initialise(stitch, f, g, front_point, end_point, init_images, config, seed)
@@ -118,11 +112,19 @@ def fit_stitches(
         if EXACT in names:
             _solve(results[EXACT], kept, len(data.images), config.batch)
         feed = shared_feed(fits, kept)
-    if fits:
-        _train(fits, feed, len(data.images), config, seed)
-    for fit in fits:
-        fit.finish()
+    _train(fits, feed, len(data.images), config, seed)
     return results
+
+
+def _check_data(data: LabelledImages, end_data: LabelledImages | None, config: FitConfig, changed: bool) -> None:
+    """``changed``: the images are attacked or augmented."""
+    if len(data.images) < config.batch:
+        most = len(data.images)
+        raise InputError(
+            "fit.batch", config.batch, f"there are {most} images to train the stitch on; use at most {most}"
+        )
+    if end_data is not None and (changed or len(end_data.images) != len(data.images)):
+        raise ValueError("end_data goes with as many images that are neither attacked nor augmented")
 
 
 def learning_rate(config: FitConfig, epoch: int) -> float:
@@ -136,6 +138,8 @@ def epoch_batches(count: int, batch: int, order: torch.Generator) -> Iterator[Te
 
 
 def _train(fits: Sequence[Trainee], feed: Feed, count: int, config: FitConfig, seed: int) -> None:
+    if not fits:
+        return
     order = torch.Generator().manual_seed(seed)
     for epoch in range(config.epochs):
         for fit in fits:
@@ -145,6 +149,8 @@ def _train(fits: Sequence[Trainee], feed: Feed, count: int, config: FitConfig, s
                 fit.step(batch, shown.labels)
         for fit in fits:
             fit.end_epoch(epoch)
+    for fit in fits:
+        fit.finish()
 
 
 def _solve(result: Fitted, streams: CachedStreams, count: int, batch: int) -> None:
