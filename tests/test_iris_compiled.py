@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 
 from raystitch.config import IriConfig
 from raystitch.errors import InputError
-from raystitch.iris import invert, residual
+from raystitch.iris import Inverter, invert, residual
 from raystitch.iris.compiling import can_compile, worth_compiling
 from raystitch.nets import SoftPrefix, fold_batchnorm
 
@@ -56,6 +56,15 @@ def test_compiled_search_refills_and_measures_mixed_precision_again() -> None:
     assert (found.steps < 40).any()
 
 
+@needs_compiler
+def test_a_search_says_whether_it_is_compiled() -> None:
+    for compile in (True, False):
+        inverter = Inverter(SoftPrefix(deep_cut(), 1), IriConfig(steps=1, compile=compile))
+        assert not inverter.compiled
+        inverter(random_images(2), sample_seeds(2))
+        assert inverter.compiled == compile
+
+
 def test_only_large_sets_are_worth_compiling() -> None:
     cpu, config = torch.device("cpu"), IriConfig(steps=100)
     able = can_compile(cpu)
@@ -66,8 +75,9 @@ def test_only_large_sets_are_worth_compiling() -> None:
     assert not worth_compiling(config, 1e30, torch.device("meta"))
 
 
-def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
+@pytest.mark.parametrize(("variable", "value"), [("PATH", ""), ("CXX", "no-such-compiler -O2")])
+def test_compiling_without_a_compiler_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, value)
     with pytest.raises(InputError, match=r"iri\.compile.*C\+\+ compiler"):
         worth_compiling(IriConfig(compile=True), 1, torch.device("cpu"))
     assert not worth_compiling(IriConfig(), 1e30, torch.device("cpu"))

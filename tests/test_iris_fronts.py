@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raystitch.config import IriConfig
 from raystitch.iris import Inverter, invert, make_shards
 from raystitch.iris.compiling import can_compile
+from raystitch.iris.passes import reason_of
 
 needs_compiler = pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
 IMAGES = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -38,7 +39,17 @@ def test_a_front_that_does_not_compile_is_inverted_as_written(caplog: pytest.Log
         assert torch.equal(own.steps, other.steps)
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("raystitch")]
     assert line.startswith("iri.compile: goes on without")
-    assert "\n" not in line
+    assert line.endswith("Data-dependent branching")
+    inverter = Inverter(_branching, config)
+    inverter(IMAGES, range(5))
+    assert not inverter.compiled
+
+
+def test_a_warning_names_what_began_it() -> None:
+    error = RuntimeError("Hard failure")
+    error.__cause__ = ValueError("because of this\nand more")
+    assert reason_of(error) == "because of this"
+    assert reason_of(KeyError()) == "KeyError"
 
 
 @needs_compiler
@@ -78,14 +89,51 @@ def test_an_error_of_the_front_itself_is_its_own() -> None:
     [
         (lambda x: x.detach() * 2, "has no gradient to its images"),
         (lambda x: torch.ones(len(x), 4), "has no gradient to its images"),
-        (lambda x: (x, x), "for one image it gave tuple"),
-        (lambda x: x.sum(), r"for one image it gave shape \(\)"),
-        (lambda x: torch.cat([x, x]), r"for one image it gave shape \(2, 3, 4, 4\)"),
+        (lambda x: (x, x), "given 1, it gave tuple"),
+        (lambda x: x.sum(), r"given 1, it gave shape \(\)"),
+        (lambda x: torch.cat([x, x]), r"given 1, it gave shape \(2, 3, 4, 4\)"),
+        (lambda x: x.mean(0, keepdim=True), r"given 2, it gave shape \(1, 3, 4, 4\)"),
+        (lambda x: x - x.mean(0, keepdim=True) / 2, "depends on the images beside it"),
+        (nn.BatchNorm2d(3), "depends on the images beside it"),
     ],
 )
 def test_what_cannot_be_inverted_is_one_line(front: Any, told: str, batch: Any) -> None:
     with pytest.raises(ValueError, match=f"^the front.*{told}"):
         invert(front, IMAGES, range(5), CONFIG.model_copy(update={"batch": batch}))
+
+
+@pytest.mark.parametrize("factor", [1e-21, 1e-24, 1e-30])
+def test_representations_too_small_to_measure_are_told(factor: float) -> None:
+    with pytest.raises(FloatingPointError, match="too small for float32"):
+        invert(lambda x: factor * x, IMAGES, range(5), CONFIG)
+    exact = invert(lambda x: x, IMAGES, range(5), CONFIG)
+    smallest = invert(lambda x: 1e-14 * x, IMAGES, range(5), CONFIG)
+    torch.testing.assert_close(smallest.residual, exact.residual)
+
+
+@pytest.mark.parametrize(
+    ("images", "seeds", "error", "told"),
+    [
+        (torch.ones(2, 3, 4, 4, dtype=torch.uint8), [1, 2], TypeError, "floats in .*not torch.uint8"),
+        (torch.ones(2, 3, 4), [1, 2], ValueError, r"\(N, 3, H, W\), not \(2, 3, 4\)"),
+        (torch.ones(2, 1, 4, 4), [1, 2], ValueError, r"\(N, 3, H, W\), not \(2, 1, 4, 4\)"),
+        (torch.ones(2, 3, 0, 4), [1, 2], ValueError, r"\(N, 3, H, W\), not"),
+        (torch.ones(2, 3, 4, 4), [1, 2.5], TypeError, "float.*integer"),
+        (torch.ones(2, 3, 4, 4), [1, -1], ValueError, "seeds must lie in .*found -1"),
+        (torch.ones(2, 3, 4, 4), [2**64, 1], ValueError, "seeds must lie in"),
+    ],
+)
+def test_images_and_seeds_of_another_kind_are_told(images: Tensor, seeds: Any, error: Any, told: str) -> None:
+    with pytest.raises(error, match=told):
+        invert(torch.sin, images, seeds, CONFIG)
+
+
+def test_a_search_within_inference_mode_is_a_search() -> None:
+    expected = invert(torch.sin, IMAGES, range(5), CONFIG)
+    with torch.inference_mode():
+        found = invert(torch.sin, IMAGES.clone(), range(5), CONFIG)
+    assert torch.equal(found.images, expected.images)
+    assert not found.images.is_inference()
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])

@@ -147,7 +147,7 @@ def test_finished_images_leave_the_batch_and_the_others_do_not_notice() -> None:
     found = invert(prefix, images, SEEDS, IriConfig(optimiser="adam", steps=120, tolerance=tolerance, batch=6))
     done = found.residual <= tolerance
     assert done.any()
-    sizes = sizes[2:]  # one image tells how deep the prefix is; the target
+    sizes = sizes[3:]  # two probes; the target
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] < len(images)
     assert (found.steps[done] < 120).all()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import sys
 from collections.abc import Mapping
 
 import torch
@@ -14,8 +16,6 @@ from raystitch.errors import InputError
 WORTH: Mapping[str, float] = {"cpu": 2e13, "cuda": 1e16}
 """FLOPs of a set from which compiling pays, by kind of device. On the CPU compiling takes some 10 s and saves a fifth of the
 time (docs/inversion.md); the figure for GPUs follows from their speed and was not measured."""
-
-_COMPILERS = ("g++", "clang++", "c++")
 
 
 def worth_compiling(config: IriConfig, forward: float, device: torch.device) -> bool:
@@ -33,7 +33,7 @@ def worth_compiling(config: IriConfig, forward: float, device: torch.device) -> 
         return False
     able = can_compile(device)
     if config.compile is True and not able:
-        needed = "Triton" if device.type == "cuda" else f"a C++ compiler ({', '.join(_COMPILERS)})"
+        needed = "Triton" if device.type == "cuda" else f"a C++ compiler ($CXX, or {_DEFAULT}; here {_compiler()!r})"
         raise InputError("iri.compile", True, f"needs {needed} on every worker; or say false")
     enough = 3 * forward * config.steps >= WORTH.get(device.type, float("inf"))
     return config.compile is True or (able and enough)
@@ -43,4 +43,13 @@ def can_compile(device: torch.device) -> bool:
     """Whether this machine has what ``torch.compile`` needs for a device."""
     if device.type == "cuda":
         return importlib.util.find_spec("triton") is not None
-    return any(map(shutil.which, _COMPILERS))
+    return shutil.which(_compiler()) is not None
+
+
+_DEFAULT = "clang++" if sys.platform == "darwin" else "g++"
+
+
+def _compiler() -> str:
+    """The program that torch will call."""
+    command = os.environ.get("CXX", _DEFAULT).split()
+    return command[0] if command else ""

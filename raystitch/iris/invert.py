@@ -18,9 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from raystitch.config import IriConfig
 from raystitch.iris import cosine
 from raystitch.iris.batching import batch_size
+from raystitch.iris.checks import check_images, check_prefix, check_target, require_finite
 from raystitch.iris.compiling import worth_compiling
 from raystitch.iris.optimisers import OPTIMISERS, SHALLOW
-from raystitch.iris.passes import Kept, Passes, Prefix, relative_error, scale_of
+from raystitch.iris.passes import Kept, Passes, Prefix, norm_of, relative_error, scale_of
 from raystitch.iris.search import LOW_PRECISION, Batch
 from raystitch.iris.start import uniform_start
 from raystitch.nets import SoftPrefix
@@ -71,25 +72,29 @@ class Inverter:
         self._batch = self._batch or batch_size(self.prefix, images[:1].float())
         return self._batch
 
+    @property
+    def compiled(self) -> bool:
+        """Whether the steps of the calls so far ran compiled: as asked for, and the compiler was able to."""
+        return self._passes is not None and self._passes.compiled
+
     def __call__(self, images: Tensor, seeds: Sequence[int]) -> Inversion:
         """Invert; see :func:`invert`."""
-        _check(images, seeds)
-        found = _empty(images, len(self.config.levels))
-        if not len(images):
-            return found
-        with torch.no_grad():
-            self._passes = self._passes or self._prepare(images)
-            search = _Search(self._passes, self.batch(images), images, seeds, found)
-            search.run()
+        check_images(images, seeds)
+        with torch.inference_mode(False), torch.no_grad():
+            images = images.clone() if images.is_inference() else images
+            found = _empty(images, len(self.config.levels))
+            if len(images):
+                self._passes = self._passes or self._prepare(images)
+                _Search(self._passes, self.batch(images), images, seeds, found).run()
         return found
 
     def _prepare(self, images: Tensor) -> Passes:
         """The configured optimiser, in pixels where the transforms of ``spectral_adam`` would be a burden."""
-        with torch.enable_grad(), FlopCounterMode(display=False) as counter:
-            _check_representation(self.prefix(images[:1].float().detach().requires_grad_()))
+        with FlopCounterMode(display=False) as counter:
+            check_prefix(self.prefix, images[:1].float())
         if isinstance(self.prefix, SoftPrefix):
             self.prefix.calibrate(images.shape[1:], images.device)
-        flops, optimiser = counter.get_total_flops(), OPTIMISERS[self.config.optimiser]
+        flops, optimiser = counter.get_total_flops() / 3, OPTIMISERS[self.config.optimiser]
         spectral = self.config.optimiser == "spectral_adam"
         if spectral and flops < SPECTRAL_SHARE * 2 * cosine.flops(images.shape[1:]):
             optimiser = SHALLOW
@@ -113,9 +118,10 @@ def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConf
         ‖prefix(x')‖₂.
 
     Raises:
-        ValueError: images outside [0, 1], another number of seeds than of images, or a prefix that gives anything but one
-            row for each image, with a gradient to it.
-        FloatingPointError: the prefix gave a representation that is not finite.
+        TypeError: images that are not floats, or seeds that are not integers.
+        ValueError: images of another shape or outside [0, 1], another number of seeds than of images, or a prefix that gives
+            anything but one row for each image, by that image alone, with a gradient to it.
+        FloatingPointError: the prefix gave a representation that is not finite, or too small for float32 to measure.
     """
     return Inverter(prefix, config)(images, seeds)
 
@@ -133,7 +139,7 @@ def residual(prefix: Prefix, candidates: Tensor, targets_z: Tensor) -> Tensor:
         FloatingPointError: a representation is not finite.
     """
     r = relative_error(prefix(candidates), targets_z, scale_of(targets_z))
-    _require_finite(r, "an image")
+    require_finite(r, "an image")
     return r
 
 
@@ -180,7 +186,7 @@ class _Search:
         images, passes = self.images, self.passes
         start = uniform_start([self.seeds[row] for row in rows], images.shape[1:]).to(images.device)
         target = passes.prefix(images[rows].float()).float()
-        _require_finite(target, "a real image")
+        check_target(target, norm_of(target))
         kept = tuple(Kept.unseen(start) for _ in range(1 + len(passes.config.levels)))
         sound = torch.zeros((), device=images.device)
         state, age = passes.optimiser.begin(start), torch.zeros(len(rows), dtype=torch.int64, device=images.device)
@@ -200,7 +206,7 @@ class _Search:
                 finished[place] = True
         if not any(finished):
             return batch
-        _require_finite(batch.sound, "an iterate")
+        require_finite(batch.sound, "an iterate")
         leaving, staying = batch.parted(finished)
         if leaving:
             for place, kept in zip((self.found, *self.found.levels), leaving.kept, strict=True):
@@ -218,33 +224,3 @@ def _empty(images: Tensor, levels: int) -> Inversion:
         torch.empty(count, dtype=torch.int64, device=device),
         tuple(_empty(images, 0) for _ in range(levels)),
     )
-
-
-def _require_finite(values: Tensor, whose: str) -> None:
-    if not torch.isfinite(values).all():
-        raise FloatingPointError(
-            f"the representation of {whose} is not finite: the front has NaN or overflowing values"
-        )
-
-
-def _check(images: Tensor, seeds: Sequence[int]) -> None:
-    if len(seeds) != len(images):
-        raise ValueError(f"{len(images)} images need as many seeds, not {len(seeds)}")
-    if not len(images):
-        return
-    low, high = images.amin().item(), images.amax().item()
-    if not (low >= 0 and high <= 1):
-        raise ValueError(
-            f"images must lie in [0, 1] (normalisation belongs inside the net); found [{low:.3g}, {high:.3g}]"
-        )
-
-
-def _check_representation(z: object) -> None:
-    """Of one image that requires a gradient."""
-    if not isinstance(z, Tensor) or z.dim() == 0 or len(z) != 1:
-        found = f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
-        raise ValueError(f"the front must give one tensor with a row for each image; for one image it gave {found}")
-    if not z.requires_grad:
-        raise ValueError(
-            "the front's representation has no gradient to its images: it is constant, detached, or computed under no_grad"
-        )

@@ -87,7 +87,7 @@ class Passes:
                 raise
             except Exception as error:  # whatever else it is: if the step itself is wrong, it says so below
                 _log.warning(
-                    "iri.compile: goes on without, since this net's steps do not compile: %s", _first_line(error)
+                    "iri.compile: goes on without, since this net's steps do not compile: %s", reason_of(error)
                 )
             self._fast, self.compiled = None, False
         return self._step(*given)
@@ -185,6 +185,9 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return done
 
 
-def _first_line(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
+    """The first line of what began it: what is raised at last may only say that it is the end."""
+    while error.__cause__:
+        error = error.__cause__
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
