@@ -35,7 +35,8 @@ class IriConfig(Part):
     r with a cosine step from ``lr`` = 0.1 and needs far fewer steps for the same residual; ``spectral_adam`` does so in a
     cosine basis, with ReLUs that let some gradient through where they are off, and needs fewer still. ``preset: paper``
     (or ``paper_224``) fills in the published values; keys given beside it win. ``precision: mixed`` takes the first three
-    quarters of the steps in bfloat16, ``bfloat16`` all; residuals are measured again in float32. ``compile`` lets torch
+    quarters of each image's steps in bfloat16, ``bfloat16`` all; residuals, ``tolerance`` and ``levels`` are those of the
+    float32 net. ``compile`` lets torch
     compile the steps, by default where a set is large enough to gain by it; ``batch`` is how many images are moved at once, by
     default as many as gain by it and fit in memory. Both change last digits, as another machine does, and so not the set's
     id. An image whose residual is at most ``tolerance`` is finished and makes room for another.

@@ -22,7 +22,7 @@ from raystitch.config import (
 from raystitch.plan.facts import Catalogue
 from raystitch.units import FitUnit
 
-FORMAT: Mapping[str, int] = {"model": 1, "iris": 3, "fit": 1, "unstitched": 1, "similarity": 1}
+FORMAT: Mapping[str, int] = {"model": 1, "iris": 4, "fit": 1, "unstitched": 1, "similarity": 1}
 """Raised when an algorithm or file format changes, so that older outputs are not taken for new ones."""
 
 
