@@ -86,6 +86,8 @@ def require_finite(values: Tensor, whose: str) -> None:
 
 
 def _check_rows(z: object, images: int) -> None:
-    if not isinstance(z, Tensor) or z.dim() == 0 or len(z) != images:
-        found = f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
-        raise ValueError(f"the front must give one tensor with a row for each image; given {images}, it gave {found}")
+    if not isinstance(z, Tensor) or z.dim() == 0 or len(z) != images or z.is_complex():
+        found = f"{z.dtype} of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
+        raise ValueError(
+            f"the front must give one tensor of reals with a row for each image; given {images}, it gave {found}"
+        )
