@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 
@@ -22,6 +24,14 @@ def test_an_image_takes_what_its_passes_keep_and_what_is_moved() -> None:
 def test_weights_are_not_counted_for_each_image() -> None:
     weight = torch.rand(3, 4, 4)
     assert bytes_of(lambda x: (x * weight).sin(), IMAGE) == SINE
+
+
+def test_what_was_counted_is_let_go() -> None:
+    weight = torch.randn(11, 3, 1, 1)
+    bytes_of(lambda x: torch.nn.functional.conv2d(x, weight).relu().sigmoid(), IMAGE)
+    gc.collect()
+    held = [one for one in gc.get_objects() if type(one) is torch.Tensor and one.shape[1:] == (11, 4, 4)]
+    assert not held
 
 
 @pytest.mark.parametrize(("share", "batch"), [(0, 1), (SINE - 1, 1), (5 * SINE, 5), (6 * SINE - 1, 5), (1 << 60, 128)])

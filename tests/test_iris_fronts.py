@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from raystitch.config import IriConfig
-from raystitch.iris import Inverter, invert, make_shards
+from raystitch.iris import Inverter, invert, make_shards, residual
 from raystitch.iris.compiling import can_compile
 from raystitch.iris.passes import reason_of
+from raystitch.iris.start import uniform_start
 
 needs_compiler = pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
 IMAGES = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -94,6 +95,7 @@ def test_an_error_of_the_front_itself_is_its_own() -> None:
         (lambda x: torch.cat([x, x]), r"given 1, it gave torch.float32 of shape \(2, 3, 4, 4\)"),
         (lambda x: x.mean(0, keepdim=True), r"given 2, it gave torch.float32 of shape \(1, 3, 4, 4\)"),
         (lambda x: x - x.mean(0, keepdim=True) / 2, "depends on the images beside it"),
+        (lambda x: nn.Linear(48, 2)(x.detach().flatten(1)), "has no gradient to its images"),
         (torch.fft.fft2, "given 1, it gave torch.complex64"),
         (nn.BatchNorm2d(3), "depends on the images beside it"),
     ],
@@ -110,6 +112,8 @@ def test_representations_too_small_to_measure_are_told(factor: float) -> None:
     exact = invert(lambda x: x, IMAGES, range(5), CONFIG)
     smallest = invert(lambda x: 1e-14 * x, IMAGES, range(5), CONFIG)
     torch.testing.assert_close(smallest.residual, exact.residual)
+    at_once = invert(lambda x: 1e-14 * x, uniform_start(range(5), (3, 4, 4)), range(5), CONFIG)
+    assert not at_once.residual.any(), "each search starts at its target"
 
 
 @pytest.mark.parametrize(
@@ -129,12 +133,43 @@ def test_images_and_seeds_of_another_kind_are_told(images: Tensor, seeds: Any, e
         invert(torch.sin, images, seeds, CONFIG)
 
 
-def test_a_search_within_inference_mode_is_a_search() -> None:
-    expected = invert(torch.sin, IMAGES, range(5), CONFIG)
-    with torch.inference_mode():
-        found = invert(torch.sin, IMAGES.clone(), range(5), CONFIG)
-    assert torch.equal(found.images, expected.images)
-    assert not found.images.is_inference()
+@pytest.mark.parametrize("mode", [torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)])
+def test_modes_of_the_caller_change_nothing(mode: Any) -> None:
+    layer, labels = nn.Conv2d(3, 4, 3).requires_grad_(False), torch.arange(5)
+    pixels = (IMAGES * 255).to(torch.uint8)
+
+    def made() -> tuple[Any, ...]:
+        found = invert(layer, IMAGES.clone(), range(5), CONFIG)
+        shard = make_shards(Inverter(layer, CONFIG), pixels, labels, 0)[None]
+        assert not found.images.is_inference()
+        return found.images, torch.from_numpy(shard.residual), residual(layer, found.images, layer(IMAGES).float())
+
+    expected = made()
+    with mode:
+        found = made()
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+    torch.testing.assert_close(found[2], expected[2], atol=1e-2, rtol=0)  # its target is the caller's
+
+
+def test_an_inverter_is_for_one_size() -> None:
+    inverter = Inverter(torch.sin, CONFIG)
+    inverter(IMAGES, range(5))
+    with pytest.raises(ValueError, match=r"images \(3, 4, 4\), not \(3, 8, 8\)"):
+        inverter(torch.rand(2, 3, 8, 8), range(2))
+
+
+def test_shards_are_made_of_stored_images_and_their_labels() -> None:
+    with pytest.raises(TypeError, match="uint8, not torch"):
+        make_shards(Inverter(torch.sin, CONFIG), IMAGES, torch.arange(5), 0)
+    with pytest.raises(ValueError, match="5 images need as many labels, not 4"):
+        make_shards(Inverter(torch.sin, CONFIG), (IMAGES * 255).to(torch.uint8), torch.arange(4), 0)
+
+
+@pytest.mark.parametrize("image", [torch.full((1, 3, 4, 4), 0.5), IMAGES[:1]])
+def test_a_front_in_train_mode_is_found_whatever_the_image(image: Tensor) -> None:
+    with pytest.raises(ValueError, match="depends on the images beside it"):
+        invert(nn.BatchNorm2d(3), image, [0], CONFIG)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])

@@ -147,7 +147,7 @@ def test_finished_images_leave_the_batch_and_the_others_do_not_notice() -> None:
     found = invert(prefix, images, SEEDS, IriConfig(optimiser="adam", steps=120, tolerance=tolerance, batch=6))
     done = found.residual <= tolerance
     assert done.any()
-    sizes = sizes[3:]  # two probes; the target
+    sizes = sizes[4:]  # three probes; the target
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] < len(images)
     assert (found.steps[done] < 120).all()
@@ -181,6 +181,7 @@ class _Waits(TorchDispatchMode):
     "settings",
     [
         {"optimiser": "adam", "levels": (0.6, 0.3)},
+        {"optimiser": "spectral_adam", "precision": "mixed"},
         {"optimiser": "sign_pgd"},
         {"optimiser": "sign_pgd", "lr": (0.1, 0.2, 0.3)},
     ],

@@ -58,7 +58,7 @@ def _recording(prefix: Callable[[Tensor], Tensor]) -> tuple[Callable[[Tensor], T
     calls = itertools.count()
 
     def record(x: Tensor) -> Tensor:
-        if next(calls) > 1:  # the first two are probes, with one image and two
+        if next(calls) > 2:  # the first three are probes
             seen.append(x.detach().clone())
         return prefix(x)
 

@@ -38,8 +38,8 @@ def test_mixed_precision_runs_three_quarters_of_the_steps_in_bfloat16() -> None:
             return z
 
     invert(Watched(deep_cut(), 1), random_images(2), sample_seeds(2), IriConfig(steps=20, precision="mixed", batch=2))
-    # two probes, the target, 15 of 20 steps in bfloat16, the best measured again, 5 steps, the last iterate
-    assert [dtype == torch.bfloat16 for dtype in seen] == [False] * 3 + [True] * 15 + [False] * 7
+    # three probes, the target, 15 of 20 steps in bfloat16, the best measured again, 5 steps, the last iterate
+    assert [dtype == torch.bfloat16 for dtype in seen] == [False] * 4 + [True] * 15 + [False] * 7
 
 
 class _Rounded(nn.Module):

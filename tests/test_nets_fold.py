@@ -4,7 +4,17 @@ import pytest
 import torch
 from torch import fx, nn
 
-from raystitch.nets import CutNet, NormalisedNet, build_net, cut, find_points, fingerprint, fold_batchnorm, freeze
+from raystitch.nets import (
+    CutNet,
+    NormalisedNet,
+    Point,
+    build_net,
+    cut,
+    find_points,
+    fingerprint,
+    fold_batchnorm,
+    freeze,
+)
 
 NORM = ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
 
@@ -55,6 +65,27 @@ def test_moving_batchnorm_is_not_folded() -> None:
     chain = cut(net, find_points(net, 8)).train()
     with pytest.raises(ValueError, match="freeze"):
         fold_batchnorm(chain)
+
+
+class Masked(nn.Module):
+    """Holds tensors of three and five dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bias = nn.Conv2d(3, 4, 1), nn.Parameter(torch.rand(4, 1, 1))
+        self.register_buffer("mask", torch.rand(1, 1, 4, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ((self.conv(x) + self.bias)[:, None] * self.mask)[:, 0]
+
+
+def test_tensors_of_any_number_of_dimensions_are_kept() -> None:
+    points = [Point(1, "masked", "conv", (4, 4, 4))]
+    segments = [fx.symbolic_trace(Masked()), fx.symbolic_trace(nn.Flatten())]
+    net = CutNet(points, segments).eval().requires_grad_(False)
+    x = torch.rand(2, 3, 4, 4)
+    torch.testing.assert_close(fold_batchnorm(net)(x), net(x))
+    assert fold_batchnorm(net).segments[0].conv.weight.is_contiguous(memory_format=torch.channels_last)
 
 
 class Twice(nn.Module):

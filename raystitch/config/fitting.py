@@ -38,8 +38,8 @@ class IriConfig(Part):
     quarters of each image's steps in bfloat16, ``bfloat16`` all; residuals, ``tolerance`` and ``levels`` are those of the
     float32 net. ``compile`` lets torch
     compile the steps, by default where a set is large enough to gain by it; ``batch`` is how many images are moved at once, by
-    default as many as gain by it and fit in memory. Both change last digits, as another machine does, and so not the set's
-    id. An image whose residual is at most ``tolerance`` is finished and makes room for another.
+    default as many as gain by it and fit in memory. Both change last digits, which may grow over the steps, as another machine
+    does, and so not the set's id. An image whose residual is at most ``tolerance`` is finished and makes room for another.
     ``levels`` are residuals at which the run is to leave a set as well, one image at a time, as soon as each gets there;
     the set as good as the run gets comes on top. ``dtype`` is how pixels are stored; uint8 is rounded and r measured again.
     """

@@ -38,10 +38,11 @@ def _kept(prefix: Prefix, images: Tensor) -> int:
     storages: dict[int, Tensor] = {}
 
     def pack(saved: Tensor) -> Tensor:
-        storages[saved.untyped_storage().data_ptr()] = saved
-        return saved
+        kept = saved.detach()  # a node that held its own output would hold itself, and never be freed
+        storages[kept.untyped_storage().data_ptr()] = kept
+        return kept
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
         z = prefix(images.detach().requires_grad_())
     return z.nbytes + sum(saved.untyped_storage().nbytes() for saved in storages.values())
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-SMALLEST_NORM = 1e-15
-"""Of a representation that is not zero: squares of errors a thousandth of it are still normal numbers of float32."""
+from raystitch.iris.start import uniform_start
+
+SMALLEST_NORM = 1e-14
+"""Of a representation that is not zero: squares of a thousandth of it, and their reciprocals, stay within float32."""
 SAME = 1e-2
 """Relative difference of a representation by the company of its image that passes as rounding, of any precision."""
 
@@ -40,20 +42,21 @@ def check_images(images: Tensor, seeds: Sequence[int]) -> None:
 
 
 def check_prefix(prefix: Callable[[Tensor], Tensor], image: Tensor) -> None:
-    """Run a prefix on one image (1, 3, H, W), with a gradient, and on two: three forward passes of an image.
+    """Run a prefix on one image (1, 3, H, W), with a gradient, and on it beside noise.
 
     Raises:
         ValueError: it gives anything but one row for each image, by that image alone, with a gradient to it.
     """
+    x = image.detach().requires_grad_()
     with torch.enable_grad():
-        z = prefix(image.detach().requires_grad_())
+        z = prefix(x)
     _check_rows(z, 1)
-    if not z.requires_grad:
+    if not z.requires_grad or torch.autograd.grad(z, x, torch.ones_like(z), allow_unused=True)[0] is None:
         raise ValueError(
             "the front's representation has no gradient to its images: it is constant, detached, or computed under no_grad"
         )
     with torch.no_grad():
-        pair = prefix(torch.cat([image, 1 - image]))
+        pair = prefix(torch.cat([image, uniform_start([0], image.shape[1:]).to(image.device)]))
     _check_rows(pair, 2)
     alone, beside = z.detach()[0].double(), pair[0].double()
     if alone.shape != beside.shape or (alone - beside).norm() > SAME * alone.norm():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -41,7 +42,8 @@ class Inversion:
         residual: float32 (N,), r ≥ 0 of these images (before any rounding for storage).
         steps: int64 (N,), optimiser steps that led to them; 0 is the noise they started from.
         levels: for each of ``config.levels`` the first iterate of each image with r at most the level; the best one of an
-            image that never gets there. They have no levels of their own.
+            image that never gets there. In bfloat16 r is mostly larger, so that an iterate may be passed over that is just
+            below the level in full precision; none that is kept is above. They have no levels of their own.
     """
 
     images: Tensor
@@ -51,13 +53,13 @@ class Inversion:
 
 
 class Inverter:
-    """Searches, from noise, for images whose representation is that of given ones; keeps what it compiled.
+    """Searches, from noise, for images whose representation is that of given ones, all of one size; keeps what it compiled.
 
     Args:
         prefix: images (B, 3, H, W) in [0, 1] → representation (B, ...). It must treat images one by one (eval mode);
             its parameters should not require gradients.
-        config: optimiser, steps, step size, levels, batch. Images with r ≤ ``tolerance`` > 0 leave the batch; with
-            ``tolerance`` 0 no step waits for the device.
+        config: optimiser, steps, step size, levels, batch. Images with r ≤ ``tolerance`` > 0 leave the batch. No step waits
+            for the device but with a tolerance, or with levels in bfloat16.
         expected: how many images there will be in all calls together, by default those of the first one: by that
             ``config.compile`` auto decides.
     """
@@ -65,6 +67,7 @@ class Inverter:
     def __init__(self, prefix: Prefix, config: IriConfig, expected: int | None = None) -> None:
         self.prefix, self.config, self.expected = prefix, config, expected
         self._passes: Passes | None = None
+        self._shape = torch.Size()
         self._batch = None if config.batch == "auto" else config.batch
 
     def batch(self, images: Tensor) -> int:
@@ -80,21 +83,25 @@ class Inverter:
     def __call__(self, images: Tensor, seeds: Sequence[int]) -> Inversion:
         """Invert; see :func:`invert`."""
         check_images(images, seeds)
-        with torch.inference_mode(False), torch.no_grad():
+        with plainly(images.device):
             images = images.clone() if images.is_inference() else images
             found = _empty(images, len(self.config.levels))
             if len(images):
                 self._passes = self._passes or self._prepare(images)
+                if images.shape[1:] != self._shape:
+                    raise ValueError(f"this Inverter is for images {tuple(self._shape)}, not {tuple(images.shape[1:])}")
                 _Search(self._passes, self.batch(images), images, seeds, found).run()
         return found
 
     def _prepare(self, images: Tensor) -> Passes:
         """The configured optimiser, in pixels where the transforms of ``spectral_adam`` would be a burden."""
+        self._shape = images.shape[1:]
+        check_prefix(self.prefix, images[:1].float())
         with FlopCounterMode(display=False) as counter:
-            check_prefix(self.prefix, images[:1].float())
+            self.prefix(images[:1].float())
         if isinstance(self.prefix, SoftPrefix):
             self.prefix.calibrate(images.shape[1:], images.device)
-        flops, optimiser = counter.get_total_flops() / 3, OPTIMISERS[self.config.optimiser]
+        flops, optimiser = counter.get_total_flops(), OPTIMISERS[self.config.optimiser]
         spectral = self.config.optimiser == "spectral_adam"
         if spectral and flops < SPECTRAL_SHARE * 2 * cosine.flops(images.shape[1:]):
             optimiser = SHALLOW
@@ -126,7 +133,13 @@ def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConf
     return Inverter(prefix, config)(images, seeds)
 
 
-@torch.no_grad()
+@contextmanager
+def plainly(device: torch.device) -> Iterator[None]:
+    """No gradients, and none of the modes that a caller may be in: inference tensors take no gradient, autocast no float32."""
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield
+
+
 def residual(prefix: Prefix, candidates: Tensor, targets_z: Tensor) -> Tensor:
     """Relative error r ≥ 0 of each candidate image, float32 (N,); see :func:`invert` for an all-zero target.
 
@@ -138,7 +151,8 @@ def residual(prefix: Prefix, candidates: Tensor, targets_z: Tensor) -> Tensor:
     Raises:
         FloatingPointError: a representation is not finite.
     """
-    r = relative_error(prefix(candidates), targets_z, scale_of(targets_z))
+    with plainly(candidates.device):
+        r = relative_error(prefix(candidates), targets_z, scale_of(targets_z))
     require_finite(r, "an image")
     return r
 

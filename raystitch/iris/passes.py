@@ -145,8 +145,9 @@ class Passes:
         error, grad = measure(x, target, age, low)
         r = error / scale
         kept, sound = self.record(x, r, kept, sound, age)
-        weight = self.optimiser.slope(r) / scale.square()  # applied to the images, which are smaller than z
-        grad = (grad * weight[:, None, None, None]).contiguous()  # the layout of x and the state
+        weight = self.optimiser.slope(r) / scale  # applied to the images, which are smaller than z
+        # in two factors, as their product may overflow; in the layout of x and the state
+        grad = (grad * weight[:, None, None, None] / scale[:, None, None, None]).contiguous()
         each = age.view(-1, 1, 1, 1) if isinstance(age, Tensor) else age
         x, state = self.optimiser.update(x, grad, state, each, self.config)
         return x, state, kept, sound

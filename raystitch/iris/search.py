@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ class Batch:
 
     Attributes:
         rows: their places in the set, on the host.
-        ages: steps taken by each, on the host, where no step waits for them; ``age`` has the same on the device, int64 (B,).
+        ages: steps taken by each, on the host; ``age`` has the same on the device, int64 (B,), so that neither waits.
         x: the iterates.
         target: representation to meet, float32.
         scale: what the error is divided by (B,).
@@ -97,15 +98,12 @@ class Batch:
         self.ages, self.age = [age + 1 for age in self.ages], self.age + 1
 
     def raised(self, passes: Passes) -> Batch:
-        """The batch in full precision; so are the residuals of what is kept, but of levels that are reached: these have it."""
-        thresholds = (0.0, *passes.config.levels)
-        again = [passes.residual(kept.images, self.target, self.scale) for kept in self.kept]
-        self.kept = tuple(
-            kept._replace(residual=torch.where(kept.residual <= threshold, kept.residual, r))
-            for threshold, kept, r in zip(thresholds, self.kept, again, strict=True)
-        )
-        self.low = False
-        return self
+        """The batch in full precision, with the residuals of what it keeps; levels that are reached have theirs."""
+        kept = []
+        for threshold, one in zip((0.0, *passes.config.levels), self.kept, strict=True):
+            r = passes.residual(one.images, self.target, self.scale)
+            kept.append(one._replace(residual=torch.where(one.residual <= threshold, one.residual, r)))
+        return dataclasses.replace(self, kept=tuple(kept), low=False)
 
     def _confirm(self, passes: Passes, x: Tensor) -> None:
         """Measure iterates in full precision that have just come to the tolerance or a level: by that they leave, or stay."""

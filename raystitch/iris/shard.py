@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raystitch.iris.invert import Inverter, residual
+from raystitch.iris.invert import Inverter, plainly, residual
 from raystitch.iris.start import sample_seed
 
 # images as stored, their r, and r before rounding
@@ -65,8 +65,14 @@ def make_shards(
         reached before rounding: ``residual``, measured after it, may lie above.
 
     Raises:
-        FloatingPointError: a representation is not finite.
+        TypeError: images that are not uint8.
+        ValueError: another number of labels than of images; and see :func:`~raystitch.iris.invert`.
+        FloatingPointError: a representation is not finite, or too small to measure.
     """
+    if images.dtype != torch.uint8:
+        raise TypeError(f"images of a dataset are uint8, not {images.dtype}")
+    if len(labels) != len(images):
+        raise ValueError(f"{len(images)} images need as many labels, not {len(labels)}")
     config = inverter.config
     seeds = [sample_seed(config.seed, first_index + row) for row in range(len(images))]
     originals = images.to(device or images.device).float() / 255
@@ -82,14 +88,14 @@ def make_shards(
     return dict(zip((None, *config.levels), shards, strict=True))
 
 
-@torch.no_grad()
 def _measured(inverter: Inverter, originals: Tensor, stored: Sequence[Tensor]) -> list[Tensor]:
     """r of what is stored of each image, (n,), for the best of each and for each level."""
     parts: list[list[Tensor]] = [[originals.new_empty(0)] for _ in stored]
     batch = inverter.batch(originals) if len(originals) else 1
     for first in range(0, len(originals), batch):
         part = slice(first, first + batch)
-        target = inverter.prefix(originals[part])
+        with plainly(originals.device):
+            target = inverter.prefix(originals[part])
         for measured, images in zip(parts, stored, strict=True):
             measured.append(residual(inverter.prefix, images[part].float() / 255, target))
     return [torch.cat(measured) for measured in parts]

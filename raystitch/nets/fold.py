@@ -33,8 +33,10 @@ def fold_batchnorm(net: CutNet) -> CutNet:
     twin = copy.deepcopy(net)
     twin.segments = nn.ModuleList(map(_fold, twin.segments))
     freeze(twin)
-    on_cpu = all(parameter.device.type == "cpu" for parameter in twin.parameters())
-    return twin.to(memory_format=torch.channels_last) if on_cpu else twin
+    for tensor in (*twin.parameters(), *twin.buffers()):
+        if tensor.device.type == "cpu" and tensor.dim() == 4:
+            tensor.data = tensor.contiguous(memory_format=torch.channels_last)
+    return twin
 
 
 def _fold(segment: nn.Module) -> nn.Module:
