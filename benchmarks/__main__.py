@@ -1,7 +1,7 @@
 """``python -m benchmarks [NAME …]``: run benchmarks one after the other, each in its own process, and write the tables.
 
-Exit codes: 0 all ran, whether or not targets are met; 1 one failed; 2 the input is wrong (one line on standard error);
-130 stopped by Ctrl-C or SIGTERM, with the benchmark that ran.
+Exit codes: 0 all ran, whether or not targets are met; 1 one failed, and those after it ran; 2 the input is wrong (one line on
+standard error); 130 stopped by Ctrl-C, a signal or a lost terminal, with the benchmark that ran.
 This process imports no torch: a child's peak memory begins with that of its parent.
 """
 
@@ -12,14 +12,15 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from benchmarks.report import write
+from benchmarks.report import FILES, write
+from benchmarks.running import Runner
 from benchmarks.subjects import Options, check_files
 from raystitch.errors import InputError
 
@@ -54,29 +55,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_files(options)
         _make_folder(arguments.output)
+        return _run_all(arguments, options)
     except InputError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return _run_all(arguments, options)
-    except KeyboardInterrupt:
-        print("benchmarks: stopped", file=sys.stderr)
-        return 130
 
 
 def _run_all(arguments: argparse.Namespace, options: Options) -> int:
     """The tables are written after each benchmark."""
-    records = []
+    runner, records, worst = Runner(), [], 0
+    runner.listen()
     for name in dict.fromkeys(arguments.names or NAMES):
         print(f"benchmarks: {name}", flush=True)
-        code, record = _run(name, options)
-        if record is None:
+        code, record = _run(runner, name, options)
+        if runner.stopped:
+            print("benchmarks: stopped", file=sys.stderr)
+            return 130
+        if code == 2:
             return code
-        records.append(record)
-        write(Path(arguments.output), records, options.quick)
-    print(Path(arguments.output) / "results.md")
-    return 0
+        worst = max(worst, code)
+        if record is not None:
+            records.append(record)
+            with _writing(arguments.output):
+                write(Path(arguments.output), records, options.quick)
+    if records:
+        print(Path(arguments.output) / "results.md")
+    return worst
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -104,36 +108,37 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _make_folder(path: str) -> None:
     """Before anything runs: what was measured is to have a place."""
-    try:
+    if not path:
+        raise InputError("--output", path, "give a folder")
+    with _writing(path):
         Path(path).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
+        for name in FILES:
+            if (Path(path) / name).exists():
+                (Path(path) / name).open("a").close()
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise InputError("--output", path, f"give a folder that can be written: {error.strerror}") from None
 
 
-def _run(name: str, options: Options) -> tuple[int, dict[str, Any] | None]:
+def _run(runner: Runner, name: str, options: Options) -> tuple[int, dict[str, Any] | None]:
     """A benchmark in its own process: its exit code, 1 for any failure but wrong input, and its record if it has one."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "record.json"
         command = [sys.executable, "-m", "benchmarks.child", name, json.dumps(dataclasses.asdict(options)), str(result)]
         threads = {"OMP_NUM_THREADS": str(options.threads)}
-        code = _finished(subprocess.Popen(command, env={**os.environ, **threads}, start_new_session=True))
-        if code < 0:
+        code = runner.run(command, {**os.environ, **threads})
+        if code < 0 and not runner.stopped:
             print(f"benchmarks: {name} was ended by {signal.Signals(-code).name}", file=sys.stderr)
         if code:
             return (2 if code == 2 else 1), None
         record: dict[str, Any] = json.loads(result.read_text())
         return 0, record
-
-
-def _finished(child: subprocess.Popen[bytes]) -> int:
-    """Its exit code; when this process is stopped, it and all that it started go, too."""
-    try:
-        return child.wait()
-    except BaseException:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        raise
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from raystitch.distributed.pool import Pool
 from raystitch.distributed.room import Room, Side
 from raystitch.distributed.team import Team
 from raystitch.distributed.watch import Watch
+from raystitch.errors import InputError
 from raystitch.execute import Bench, Job
 from raystitch.plan import Plan, expand
 from raystitch.progress import Board
@@ -80,8 +81,9 @@ class Gate(Schedule):
             return None
         if self._handed == self._actors:
             self._begun = time.perf_counter()
-        self._handed += 1
-        return super().next_task(kinds)
+        task = super().next_task(kinds)
+        self._handed += task is not None
+        return task
 
     def finished(self, unit: Task | FitUnit) -> None:
         """Count a shard; the set is never closed."""
@@ -131,7 +133,10 @@ def _study(options: Options, size: Size, folder: str) -> tuple[Job, Plan]:
     iri = {"steps": size.steps, "shard_size": size.images, "batch": size.images}
     raw = study(options, {"train": shards * size.images, "test": 1}, iri, [size.point])
     config = parse_config({**raw, "fit": {"batch": 2, "init_images": 2}})
-    return Job(config, Store(folder), provenance()), expand(config, inspect(config))
+    plan = expand(config, inspect(config))
+    if len(plan.iris[0].shards) < shards:
+        raise InputError("--data", options.data, f"has fewer than {shards * size.images} training images")
+    return Job(config, Store(folder), provenance()), plan
 
 
 def _make_models(job: Job, plan: Plan) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """One benchmark in a process of its own, so that its peak memory is its own: ``python -m benchmarks.child NAME OPTIONS FILE``.
 
-Writes what it found as JSON. Exit code 2 with one line on standard error if the input is wrong.
+Writes what it found as JSON. Exit code 2 with one line on standard error if the input is wrong, 130 if it is told to stop.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from raystitch.errors import InputError
 
 def main(name: str, options: Options, result: Path) -> int:
     """Run a benchmark and write its record."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # temporary folders and Ray are put away
     torch.set_num_threads(options.threads)
     keep_freed_memory()  # as the workers of a sweep do; it serves every contender
     begun = time.perf_counter()
@@ -34,6 +36,8 @@ def main(name: str, options: Options, result: Path) -> int:
     except InputError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     record = {
         "name": name,
         "seconds": time.perf_counter() - begun,

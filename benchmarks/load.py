@@ -8,6 +8,7 @@ from benchmarks.subjects import Options, study
 from raystitch import catalogue, nets
 from raystitch.config import StudyConfig, parse_config
 from raystitch.data import ImageSet, Split, load_images
+from raystitch.errors import InputError
 from raystitch.nets import CutNet
 
 CLASSES, SIDE = 10, 32
@@ -23,8 +24,19 @@ def load_net(options: Options, name: str) -> CutNet:
 
 
 def load_set(options: Options, split: Split, count: int) -> ImageSet:
-    """``count`` evenly spaced images of a split, uint8, with labels."""
-    return load_images(_config(options, count).data["cifar10"], split, "data.cifar10")
+    """``count`` evenly spaced images of a split, uint8, with labels.
+
+    Raises:
+        InputError: they are fewer, or not those of CIFAR-10.
+    """
+    found = load_images(_config(options, count).data["cifar10"], split, "data.cifar10")
+    shape, expected = tuple(found.images.shape), (count, 3, SIDE, SIDE)
+    if shape != expected or found.num_classes != CLASSES:
+        has = f"{split} split has {shape[0]} of {count} images, of {shape[2]} pixels, in {found.num_classes} classes"
+        raise InputError(
+            "--data", options.data, f"is not CIFAR-10: its {has}; {SIDE} pixels and {CLASSES} classes are right"
+        )
+    return found
 
 
 def load_float(options: Options, count: int) -> torch.Tensor:

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+FILES = JSON, MARKDOWN = "results.json", "results.md"
 Record = Mapping[str, Any]
 """A child's record, plain JSON."""
 
@@ -18,8 +19,8 @@ def write(folder: Path, records: Sequence[Record], quick: bool) -> None:
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     machine = records[0]["machine"]
     content = {"created": created, "quick": quick, "machine": machine, "benchmarks": list(records)}
-    (folder / "results.json").write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
-    (folder / "results.md").write_text("\n".join(_lines(created, machine, records, quick)) + "\n")
+    (folder / JSON).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    (folder / MARKDOWN).write_text("\n".join(_lines(created, machine, records, quick)) + "\n")
 
 
 def _lines(created: str, machine: Record, records: Sequence[Record], quick: bool) -> Iterator[str]:

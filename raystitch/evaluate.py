@@ -48,7 +48,8 @@ class Measured:
 def evaluate(fitted: Sequence[Fitted], front: CutNet, end: CutNet, shown: ImageSet, device: str) -> dict[str, Measured]:
     """Measure each fitted stitch; returns them by objective.
 
-    The end's own representations are computed once per batch and serve every objective.
+    The end's own representations, and those of a front that stitches share, are computed once per batch and serve every
+    objective.
 
     Args:
         fitted: stitches of one group: one front point, one end point.
@@ -101,7 +102,8 @@ def evaluate_unstitched_attacked(
 def _evaluate(
     fitted: Sequence[Fitted], front: CutNet, end: CutNet, batches: _Batches, labels: Tensor
 ) -> dict[str, Measured]:
-    j = fitted[0].end_point
+    i, j = fitted[0].front_point, fitted[0].end_point
+    fronts = {id(fit.front): fit.front for fit in fitted}
     logits: dict[str, list[Tensor]] = {fit.objective: [] for fit in fitted}
     errors = {fit.objective: [MatchError() for _ in range(j, end.n + 1)] for fit in fitted}
     own: list[Tensor] = []
@@ -112,8 +114,9 @@ def _evaluate(
             targets = [first, *end.trace(first, j, end.n + 1)]
             own.append(targets[-1])
             heads.append(front(x))
+            seen = {key: own_front.run(x, 0, i) for key, own_front in fronts.items()}
             for fit in fitted:
-                stream = fit.trace(x)
+                stream = fit.trace_from(seen[id(fit.front)])
                 logits[fit.objective].append(stream[-1])
                 for error, z, target in zip(errors[fit.objective], stream[:-1], targets[:-1], strict=True):
                     error.update(z, target)

@@ -7,11 +7,15 @@ import math
 import signal
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from waiting import wait_for
 
@@ -218,18 +222,33 @@ def test_folder_without_images_is_one_line(tmp_path: Path, shared: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("name", "few"), [("fitting", 20), ("actors", 100)])
+def test_other_data_than_cifar_10_is_one_line(name: str, few: int, tmp_path: Path, shared: Path) -> None:
+    """``few`` images of 28 pixels; actors ask for their number alone."""
+    picture = BytesIO()
+    Image.new("RGB", (28, 28)).save(picture, "PNG")
+    rows = [{"image": {"bytes": picture.getvalue()}, "label": row % 10} for row in range(few)]
+    for split in ("train", "test"):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{split}-00000-of-00001.parquet")
+    found = run(name, "--data", tmp_path, "--weights", shared / "models", "--output", tmp_path / "out")
+    assert found.returncode == 2
+    assert found.stderr.startswith(f"benchmarks: --data = '{tmp_path}': ")
+    assert found.stderr.count("\n") == 1
+
+
 def test_tables_without_a_place_are_not_made(tmp_path: Path, shared: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+    (tmp_path / "taken" / "results.md").mkdir(parents=True)
+    for place in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "taken", ""):
         found = run("scale", "--data", tmp_path, "--weights", shared / "models", "--output", place)
         assert (found.returncode, found.stdout) == (2, "")
-        assert found.stderr.startswith(f"benchmarks: --output = '{place}': give a folder that can be written")
+        assert found.stderr.startswith(f"benchmarks: --output = '{place}': give a folder")
         assert found.stderr.count("\n") == 1
     assert (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's list of children")
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_benchmark_that_is_stopped_leaves_nothing_running(how: signal.Signals, tmp_path: Path, shared: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "scale", "--threads", "1", "--output", str(tmp_path)]
     command += ["--data", str(shared / "data" / "cifar10"), "--weights", str(shared / "models")]
@@ -251,9 +270,13 @@ def test_quick_inversion_step_writes_finite_figures(tmp_path: Path, shared: Path
     (record,) = results["benchmarks"]
     assert results["quick"]
     assert results["machine"]["threads"] == 1
-    assert len(record["figures"]) == 8
+    assert len(record["figures"]) == 10
     assert all(math.isfinite(figure["value"]) and figure["value"] > 0 for figure in record["figures"])
     assert record["peak_memory"]["process_mib"] > 100
+    assert (
+        record["notes"][1]
+        == "Steps are compiled before they are timed, which takes some 10 s for each prefix and precision."
+    )
     text = (tmp_path / "results.md").read_text()
     assert all(figure["name"] in text for figure in record["figures"])
 

@@ -118,6 +118,13 @@ def test_drop_last() -> None:
     assert list(stream.batches(400, drop_last=True)) == []
 
 
+@pytest.mark.parametrize("batch", [0, -1])
+def test_a_batch_has_an_image(batch: int) -> None:
+    stream = open_stream(make("noise", Path()), "train", WHERE)
+    with pytest.raises(ValueError, match=f"at least 1 image, not {batch}"):
+        stream.batches(batch)
+
+
 def test_cues_pasted_on_a_stream_are_those_of_the_set_in_memory(tmp_path: Path) -> None:
     config = make("shards", tmp_path)
     whole = load_images(config, "train", WHERE)

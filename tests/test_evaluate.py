@@ -128,3 +128,22 @@ def test_full_autoattack_takes_what_the_closed_form_says_can_be_taken() -> None:
     shown = ImageSet(data.images, labels, 4)
     found = evaluate_attacked(identical(front, end), front, end, shown, "autoattack", robust, "cpu")
     assert (found.columns["top1"], found.columns["eps"]) == (0, 0.05)
+
+
+def test_stitches_share_the_passes_of_front_and_end_and_are_measured_as_alone() -> None:
+    front, end, shown = conv_net(0), conv_net(1), images(40, seed=5)
+    fitted = list(fit_all(front, end).values())
+    calls = []
+    handles = [
+        net.segments[0].register_forward_hook(lambda *_: calls.append(1)) for net in (fitted[0].front, front, end)
+    ]
+    together = evaluate(fitted, front, end, shown, "cpu")
+    assert len(calls) == 3, (
+        "the front that the stitches share, the front for its own accuracy, and the end: one batch each"
+    )
+    for handle in handles:
+        handle.remove()
+    for fit in fitted:
+        alone = evaluate([fit], front, end, shown, "cpu")[fit.objective]
+        assert repr(alone.columns) == repr(together[fit.objective].columns), "NaN is no equal of itself"
+        torch.testing.assert_close(alone.h, fit.net(shown.images.float() / 255))

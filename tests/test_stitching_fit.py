@@ -76,6 +76,26 @@ def test_an_objective_has_the_same_bits_alone_and_in_a_group(protocol, arm):
         assert same_values(fit(front, end, (name,), protocol, arm)[name], group[name])
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)])
+def test_modes_of_the_caller_change_nothing(mode):
+    front, end, data = conv_net(0), conv_net(1), images()
+    expected = fit(front, end, data=data)
+    with mode:
+        found = fit(front, end, data=data)
+    assert all(same_values(found[name], expected[name]) for name in ALL)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_floating_images_are_float32(dtype):
+    front, end, data = conv_net(0), conv_net(1), images()
+    expected = fit(front, end, data=data)
+    floats = ImageSet((data.images.float() / 255).to(dtype), data.labels, 4)
+    found = fit(front, end, data=floats)
+    for name in ALL:
+        for own, other in zip(found[name].stitch.parameters(), expected[name].stitch.parameters(), strict=True):
+            torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-3)
+
+
 def test_matched_treats_both_arms_alike_and_is_reproducible():
     front, end = conv_net(0), conv_net(1)
     real, iri = fit(front, end, arm="real"), fit(front, end, arm="iri")

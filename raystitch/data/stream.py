@@ -49,8 +49,8 @@ class Batch(NamedTuple):
 class ImageStream:
     """A split of a dataset as batches; made by :func:`open_stream`.
 
-    Memory: three windows of ``window_bytes`` of decoded images (in use, ahead, being put in order), each up to one block
-    larger, whatever the size of the set.
+    Memory: at most four windows of ``window_bytes`` of decoded images, each up to one block larger, whatever the size of the
+    set: in use, being joined to what is left of the one before, read ahead, and being put in order.
 
     Attributes:
         source: where rows are read.
@@ -89,8 +89,11 @@ class ImageStream:
             drop_last: leave out a last batch that is not full.
 
         Raises:
+            ValueError: a batch of less than one image.
             InputError: an image cannot be read or has another size.
         """
+        if batch < 1:
+            raise ValueError(f"a batch has at least 1 image, not {batch}")
         blocks = blocks_of_rows(self.source.blocks(self.split), self.rows)
         window = max(1, self.window_bytes // (3 * self.side**2))
         windows = epoch_windows(blocks, len(self.rows), window, seed, epoch)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +24,7 @@ from raystitch.iris.optimisers import OPTIMISERS, SHALLOW
 from raystitch.iris.passes import Kept, Passes, Prefix, norm_of, relative_error, scale_of
 from raystitch.iris.search import LOW_PRECISION, Batch
 from raystitch.iris.start import uniform_start
+from raystitch.modes import plainly
 from raystitch.nets import SoftPrefix
 
 REFILL = 0.125
@@ -83,7 +83,7 @@ class Inverter:
     def __call__(self, images: Tensor, seeds: Sequence[int]) -> Inversion:
         """Invert; see :func:`invert`."""
         check_images(images, seeds)
-        with plainly(images.device):
+        with plainly(gradients=False):
             images = images.clone() if images.is_inference() else images
             found = _empty(images, len(self.config.levels))
             if len(images):
@@ -133,13 +133,6 @@ def invert(prefix: Prefix, images: Tensor, seeds: Sequence[int], config: IriConf
     return Inverter(prefix, config)(images, seeds)
 
 
-@contextmanager
-def plainly(device: torch.device) -> Iterator[None]:
-    """No gradients, and none of the modes that a caller may be in: inference tensors take no gradient, autocast no float32."""
-    with torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
-        yield
-
-
 def residual(prefix: Prefix, candidates: Tensor, targets_z: Tensor) -> Tensor:
     """Relative error r ≥ 0 of each candidate image, float32 (N,); see :func:`invert` for an all-zero target.
 
@@ -151,7 +144,7 @@ def residual(prefix: Prefix, candidates: Tensor, targets_z: Tensor) -> Tensor:
     Raises:
         FloatingPointError: a representation is not finite.
     """
-    with plainly(candidates.device):
+    with plainly(gradients=False):
         r = relative_error(prefix(candidates), targets_z, scale_of(targets_z))
     require_finite(r, "an image")
     return r

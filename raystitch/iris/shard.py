@@ -15,8 +15,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raystitch.iris.invert import Inverter, plainly, residual
+from raystitch.iris.invert import Inverter, residual
 from raystitch.iris.start import sample_seed
+from raystitch.modes import plainly
 
 # images as stored, their r, and r before rounding
 _Kept = tuple[npt.NDArray[Any], npt.NDArray[np.float32], npt.NDArray[np.float32]]
@@ -94,7 +95,7 @@ def _measured(inverter: Inverter, originals: Tensor, stored: Sequence[Tensor]) -
     batch = inverter.batch(originals) if len(originals) else 1
     for first in range(0, len(originals), batch):
         part = slice(first, first + batch)
-        with plainly(originals.device):
+        with plainly(gradients=False):
             target = inverter.prefix(originals[part])
         for measured, images in zip(parts, stored, strict=True):
             measured.append(residual(inverter.prefix, images[part].float() / 255, target))

@@ -17,6 +17,7 @@ from torch import Tensor
 from raystitch.config import EXACT, Arm, FitConfig, Objective, PgdConfig, Protocol, canonical_objective
 from raystitch.data import Augment
 from raystitch.errors import InputError
+from raystitch.modes import plainly
 from raystitch.nets import fold_batchnorm
 from raystitch.stitching.exact import check_exact, solve_exactly
 from raystitch.stitching.feeds import Feed, attacked_feed, moving_streams, shared_feed
@@ -38,6 +39,7 @@ _AUGMENTATION_SEED = 1 << 32
 """Added to the seed for augmentation, so that its draws are not those of the batch order."""
 
 
+@plainly(gradients=True)
 def fit_stitches(
     front: CutNet,
     end: CutNet,
@@ -113,6 +115,8 @@ def fit_stitches(
             _solve(results[EXACT], kept, len(data.images), config.batch)
         feed = shared_feed(fits, kept)
     _train(fits, feed, len(data.images), config, seed)
+    for fit in fits:
+        fit.finish()
     return results
 
 
@@ -149,8 +153,6 @@ def _train(fits: Sequence[Trainee], feed: Feed, count: int, config: FitConfig, s
                 fit.step(batch, shown.labels)
         for fit in fits:
             fit.end_epoch(epoch)
-    for fit in fits:
-        fit.finish()
 
 
 def _solve(result: Fitted, streams: CachedStreams, count: int, batch: int) -> None:

@@ -55,4 +55,10 @@ class Fitted:
     @torch.no_grad()
     def trace(self, images: Tensor) -> list[Tensor]:
         """The stitched stream [z_j, z_{j+1}, …, z_n, logits] for images (B, 3, H, W) float in [0, 1]."""
-        return self.net.trace(images.to(self.stitch.device))
+        return self.trace_from(self.front.run(images.to(self.stitch.device), 0, self.front_point))
+
+    @torch.no_grad()
+    def trace_from(self, representation: Tensor) -> list[Tensor]:
+        """The same from the front's representation of the images at ``front_point``."""
+        z: Tensor = self.stitch(representation)
+        return [z, *self.end.trace(z, self.end_point, self.end.n + 1)]

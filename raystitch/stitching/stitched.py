@@ -32,13 +32,5 @@ class StitchedNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """h(x)."""
-        return self.end.run(self._stitched(images), self.end_point, self.end.n + 1)
-
-    def trace(self, images: Tensor) -> list[Tensor]:
-        """The stitched stream [z_j, z_{j+1}, …, z_n, logits]."""
-        z = self._stitched(images)
-        return [z, *self.end.trace(z, self.end_point, self.end.n + 1)]
-
-    def _stitched(self, images: Tensor) -> Tensor:
         z: Tensor = self.stitch(self.front.run(images, 0, self.front_point))
-        return z
+        return self.end.run(z, self.end_point, self.end.n + 1)

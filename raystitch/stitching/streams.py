@@ -61,8 +61,8 @@ class Shown(NamedTuple):
 
 
 def as_float(images: Tensor) -> Tensor:
-    """uint8 → float32 in [0, 1]; IRIs kept as float32 are in [0, 1] already."""
-    return images if images.is_floating_point() else to_float(images)
+    """uint8 → float32 in [0, 1]; floats are in [0, 1] already."""
+    return images.float() if images.is_floating_point() else to_float(images)
 
 
 @dataclass(frozen=True)
