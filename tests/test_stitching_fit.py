@@ -85,6 +85,16 @@ def test_modes_of_the_caller_change_nothing(mode):
     assert all(same_values(found[name], expected[name]) for name in ALL)
 
 
+def test_unknown_words_and_no_images_are_told():
+    front, end, data = conv_net(0), conv_net(1), images()
+    with pytest.raises(ValueError, match="protocol 'papr' is none of matched, paper"):
+        fit(front, end, protocol="papr")
+    with pytest.raises(ValueError, match="arm 'iris' is none of real, iri"):
+        fit(front, end, arm="iris")
+    with pytest.raises(ValueError, match="init_images: there is no image"):
+        fit_stitches(front, end, 1, 2, ALL, data, data.images[:0], recipe(), "matched", "real", 3)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_floating_images_are_float32(dtype):
     front, end, data = conv_net(0), conv_net(1), images()

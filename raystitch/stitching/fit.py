@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from torch import Tensor
@@ -84,8 +84,8 @@ def fit_stitches(
     Raises:
         InputError: no such point, a pair that cannot be stitched, fewer images than one batch, or ``dm_exact`` where no
             closed form exists.
-        ValueError: an objective is not written as a config would have it; ``end_data`` of another length, or where ``data``
-            are attacked or augmented.
+        ValueError: an objective, protocol or arm is not written as a config would have it; no ``init_images``; ``end_data`` of
+            another length, or where ``data`` are attacked or augmented.
         FloatingPointError: an initialisation or a loss is not finite.
     """
     names, moving = tuple(dict.fromkeys(map(canonical_objective, objectives))), protocol == "paper" and arm == "real"
@@ -94,7 +94,8 @@ def fit_stitches(
     )
     if EXACT in names:
         check_exact(stitch, config.stitch.kind, moving, attack is not None)
-    _check_data(data, end_data, config, changed=attack is not None or moving)
+    _check_words(protocol, arm)
+    _check_images(data, init_images, end_data, config, changed=attack is not None or moving)
     f, g = private_copy(front, device), private_copy(end, device)
     stitch.to(device)
     init = _initialise(stitch, f, g, front_point, end_point, init_images, config, seed)
@@ -120,8 +121,18 @@ def fit_stitches(
     return results
 
 
-def _check_data(data: LabelledImages, end_data: LabelledImages | None, config: FitConfig, changed: bool) -> None:
+def _check_words(protocol: Protocol, arm: Arm) -> None:
+    for what, word, known in (("protocol", protocol, get_args(Protocol)), ("arm", arm, get_args(Arm))):
+        if word not in known:
+            raise ValueError(f"{what} {word!r} is none of {', '.join(known)}")
+
+
+def _check_images(
+    data: LabelledImages, init_images: Tensor, end_data: LabelledImages | None, config: FitConfig, changed: bool
+) -> None:
     """``changed``: the images are attacked or augmented."""
+    if not len(init_images):
+        raise ValueError("init_images: there is no image to begin with")
     if len(data.images) < config.batch:
         most = len(data.images)
         raise InputError(
