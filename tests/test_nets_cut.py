@@ -174,6 +174,18 @@ class Untraceable(nn.Sequential):
         return super().forward(x if x.sum() > -1e9 else 2 * x)
 
 
+class Flagged(nn.Module):
+    """A leaf of the graph with a flag that does not mean its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.inplace = nn.Conv2d(3, 3, 1), True
+
+    def forward(self, x):
+        y = self.conv(x if x.sum() > -1e9 else 2 * x)
+        return y.relu_() if self.inplace else y.relu()
+
+
 class Overwriting(nn.Module):
     """Every way in which the start of a block can overwrite what the block before returned."""
 
@@ -182,7 +194,7 @@ class Overwriting(nn.Module):
             super().__init__()
             self.conv = nn.Conv2d(3, 3, 3, padding=1)
             self.relu = nn.ReLU(inplace=True)
-            self.leaf = Untraceable()
+            self.leaf, self.flagged = Untraceable(), Flagged()
             self.how = how
 
         def forward(self, x):
@@ -202,6 +214,8 @@ class Overwriting(nn.Module):
                 self.relu(input=x)
             elif self.how == "leaf":
                 x = self.leaf(x)
+            elif self.how == "flagged":
+                return self.flagged(x) + x
             else:
                 x.mul_(2).add_(1)
             return self.conv(x) + x
@@ -215,7 +229,9 @@ class Overwriting(nn.Module):
         return self.head(self.blocks(x * 2).mean((2, 3)))
 
 
-@pytest.mark.parametrize("how", ["module", "function", "method", "torch", "iadd", "chain", "reused", "dropped", "leaf"])
+@pytest.mark.parametrize(
+    "how", ["module", "function", "method", "torch", "iadd", "chain", "reused", "dropped", "leaf", "flagged"]
+)
 @torch.no_grad()
 def test_in_place_operations_never_overwrite_a_representation(how):
     net = freeze(NormalisedNet(Overwriting(how), *HALF))

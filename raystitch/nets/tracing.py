@@ -156,8 +156,9 @@ def _make_out_of_place(net: nn.Module, graph: fx.Graph) -> None:
     order = {node: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if node.op == "call_module":
-            if not in_place(net.get_submodule(str(node.target))):
-                continue
+            layer = net.get_submodule(str(node.target))
+            if not (in_place(layer) and type(layer).__module__.startswith("torch.nn.")):
+                continue  # what a flag of that name means elsewhere is not known
         elif not _writes(node):
             continue
         elif node.op == "call_method" and hasattr(torch.Tensor, str(node.target)[:-1]):
