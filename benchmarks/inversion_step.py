@@ -80,19 +80,20 @@ def run(options: Options) -> Outcome:
 
 
 def _step_times(net: CutNet, point: int, images: Tensor, size: Size, device: str) -> tuple[dict[str, Samples], bool]:
-    """Seconds per step of each contender, one value per round; and whether raystitch's steps were compiled."""
+    """Seconds per step of each contender, one value per round; and whether what is to be compiled was."""
     start = torch.rand(images.shape, generator=torch.Generator().manual_seed(0)).to(images.device)
     works: dict[str, Work] = {"published-style": lambda: published.invert(net, point, images, start, size.published)}
-    counts, searches = {"published-style": size.published}, []
+    counts = {"published-style": size.published}
+    compiled: list[inverting.Search | inverting.CompiledFloor] = []
     for name, search in SEARCHES.items():
         prefix = inverting.prefix_of(net, point)
-        searches.append(inverting.Search(prefix, images, search, size.steps))
-        works[name] = searches[-1]
+        works[name] = ours = inverting.Search(prefix, images, search, size.steps)
         works[f"floor, {name}"] = partial(inverting.floor, prefix, images, search, size.pairs)
-        works[f"compiled floor, {name}"] = inverting.CompiledFloor(prefix, images, search, size.pairs)
+        works[f"compiled floor, {name}"] = least = inverting.CompiledFloor(prefix, images, search, size.pairs)
+        compiled += [ours, least]
         counts |= {name: size.steps + 1, f"floor, {name}": size.pairs, f"compiled floor, {name}": size.pairs}
     times = {name: per(samples, counts[name]) for name, samples in in_turns(works, size.rounds, device).items()}
-    return times, all(search.compiled for search in searches)
+    return times, all(work.compiled for work in compiled)
 
 
 def _gain_figures(name: str, gains: Mapping[int, Samples]) -> list[Figure]:

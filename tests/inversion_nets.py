@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 from torch import Tensor, fx, nn
 
 from raystitch.iris import sample_seed
+from raystitch.iris.compiling import can_compile
 from raystitch.nets import CutNet, Point
+
+needs_compiler = pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
 
 
 def random_images(count: int, size: int = 8, seed: int = 1) -> Tensor:

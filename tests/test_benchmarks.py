@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from inversion_nets import needs_compiler
 from PIL import Image
 from torch import Tensor, nn
 from waiting import wait_for
 
-from benchmarks import published
+from benchmarks import inverting, published
 from benchmarks.actors import Gate
 from benchmarks.outcome import Figure, Target
 from benchmarks.report import write
@@ -126,6 +127,14 @@ def test_ratios_and_means_are_taken_round_by_round() -> None:
     assert geometric_mean(gains) == pytest.approx((2.0, 9.0))
     assert summary((4.0, 1.0, 3.0, 2.0, 5.0)) == (3.0, 2.0, 4.0)
     assert summary((7.0,)) == (7.0, 7.0, 7.0)
+
+
+@needs_compiler
+def test_compiled_floors_are_compiled_however_many_there_are() -> None:
+    for factor in range(10):  # torch compiles a code eight times, unless each has a cache of its own
+        floor = inverting.CompiledFloor(lambda z, by=factor + 2: (z * by).sin(), images(2, 4), IriConfig(), pairs=1)
+        floor()
+        assert floor.compiled
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from inversion_nets import deep_cut, random_cut, random_images, sample_seeds
+from inversion_nets import deep_cut, needs_compiler, random_cut, random_images, sample_seeds
 from torch import nn
 from torch._dynamo.utils import counters
 
@@ -15,8 +15,6 @@ from raystitch.errors import InputError
 from raystitch.iris import Inverter, invert, residual
 from raystitch.iris.compiling import can_compile, worth_compiling
 from raystitch.nets import SoftPrefix, fold_batchnorm
-
-needs_compiler = pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
 
 
 @needs_compiler

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from inversion_nets import needs_compiler
 from torch import Tensor, nn
 
 from raystitch.config import IriConfig
@@ -19,7 +20,6 @@ from raystitch.iris.compiling import can_compile
 from raystitch.iris.passes import reason_of
 from raystitch.iris.start import uniform_start
 
-needs_compiler = pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="torch.compile needs a C++ compiler")
 IMAGES = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(0))
 CONFIG = IriConfig(optimiser="adam", steps=5, batch=3, levels=(0.5,), compile=False)
 
@@ -51,6 +51,8 @@ def test_a_warning_names_what_began_it() -> None:
     error.__cause__ = ValueError("because of this\nand more")
     assert reason_of(error) == "because of this"
     assert reason_of(KeyError()) == "KeyError"
+    error.__cause__.__cause__ = error
+    assert reason_of(error) == "because of this"
 
 
 @needs_compiler

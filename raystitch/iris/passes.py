@@ -72,7 +72,7 @@ class Passes:
     def __init__(self, prefix: Prefix, optimiser: Optimiser, config: IriConfig, compiled: bool = False) -> None:
         self.prefix, self.optimiser, self.config, self.compiled = prefix, optimiser, config, compiled
         self._softens = optimiser.softens and isinstance(prefix, SoftPrefix)
-        self._fast: Callable[..., Moved] | None = _compiled(self._step) if compiled else None
+        self._fast: Callable[..., Moved] | None = compiled_whole(self._step) if compiled else None
 
     def step(self, *given: Any) -> Moved:
         """Take a step, of the arguments of :meth:`_step`.
@@ -175,7 +175,7 @@ def norm_of(z: Tensor) -> Tensor:
     return norm
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled_whole(function: Callable[..., Any]) -> Callable[..., Any]:
     """As one graph or not at all: in pieces a step gains nothing.
 
     Each with a cache of its own, where torch offers it: all prefixes share a code, of which torch compiles only eight.
@@ -188,7 +188,9 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def reason_of(error: BaseException) -> str:
     """The first line of what began it: what is raised at last may only say that it is the end."""
-    while error.__cause__:
+    seen = {id(error)}
+    while error.__cause__ and id(error.__cause__) not in seen:
         error = error.__cause__
+        seen.add(id(error))
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
