@@ -16,6 +16,11 @@ torch.set_num_threads(1)
 _OTHERS = ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_REGION", "AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_SESSION_TOKEN")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are counted, not spelled: files carry the time they were made at, and workers must collect the same names."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of public weights, images and reference values that lies beside the checkout."""
