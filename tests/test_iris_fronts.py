@@ -107,6 +107,14 @@ def test_what_cannot_be_inverted_is_one_line(front: Any, told: str, batch: Any) 
         invert(front, IMAGES, range(5), CONFIG.model_copy(update={"batch": batch}))
 
 
+@pytest.mark.parametrize("norm", [nn.InstanceNorm2d(3), nn.GroupNorm(1, 3), nn.LayerNorm((3, 4, 4))])
+def test_an_image_of_a_single_colour_comes_first_before_layers_that_normalise_it(norm: nn.Module) -> None:
+    images = torch.cat([torch.full((1, 3, 4, 4), 0.3), IMAGES])
+    found = invert(norm.eval().requires_grad_(False), images, range(len(images)), CONFIG)
+    alone = invert(norm, IMAGES, range(1, len(images)), CONFIG)
+    torch.testing.assert_close(found.residual[1:], alone.residual)
+
+
 @pytest.mark.parametrize("factor", [1e-21, 1e-24, 1e-30])
 def test_representations_too_small_to_measure_are_told(factor: float) -> None:
     with pytest.raises(FloatingPointError, match="too small for float32"):

@@ -41,13 +41,21 @@ def check_images(images: Tensor, seeds: Sequence[int]) -> None:
         )
 
 
-def check_prefix(prefix: Callable[[Tensor], Tensor], image: Tensor) -> None:
-    """Run a prefix on one image (1, 3, H, W), with a gradient, and on it beside noise.
+def check_prefix(prefix: Callable[[Tensor], Tensor], shape: Sequence[int], device: torch.device) -> None:
+    """Run a prefix on noise: on one image, with a gradient, and on it beside another.
+
+    Noise, since layers that normalise each image by itself make nothing but rounding of a real one of a single colour.
+
+    Args:
+        prefix: images (B, 3, H, W) in [0, 1] → representations (B, ...).
+        shape: of an image, (3, H, W).
+        device: of the images.
 
     Raises:
         ValueError: it gives anything but one row for each image, by that image alone, with a gradient to it.
     """
-    x = image.detach().requires_grad_()
+    noise = uniform_start([0, 1], shape).to(device)
+    x = noise[:1].requires_grad_()
     with torch.enable_grad():
         z = prefix(x)
     _check_rows(z, 1)
@@ -56,7 +64,7 @@ def check_prefix(prefix: Callable[[Tensor], Tensor], image: Tensor) -> None:
             "the front's representation has no gradient to its images: it is constant, detached, or computed under no_grad"
         )
     with torch.no_grad():
-        pair = prefix(torch.cat([image, uniform_start([0], image.shape[1:]).to(image.device)]))
+        pair = prefix(noise)
     _check_rows(pair, 2)
     alone, beside = z.detach()[0].double(), pair[0].double()
     if alone.shape != beside.shape or (alone - beside).norm() > SAME * alone.norm():

@@ -96,7 +96,7 @@ class Inverter:
     def _prepare(self, images: Tensor) -> Passes:
         """The configured optimiser, in pixels where the transforms of ``spectral_adam`` would be a burden."""
         self._shape = images.shape[1:]
-        check_prefix(self.prefix, images[:1].float())
+        check_prefix(self.prefix, images.shape[1:], images.device)
         with FlopCounterMode(display=False) as counter:
             self.prefix(images[:1].float())
         if isinstance(self.prefix, SoftPrefix):
