@@ -103,7 +103,7 @@ def _evaluate(
     fitted: Sequence[Fitted], front: CutNet, end: CutNet, batches: _Batches, labels: Tensor
 ) -> dict[str, Measured]:
     i, j = fitted[0].front_point, fitted[0].end_point
-    fronts = {id(fit.front): fit.front for fit in fitted}
+    fronts = {id(fit.front): (fit.front, [other for other in fitted if other.front is fit.front]) for fit in fitted}
     logits: dict[str, list[Tensor]] = {fit.objective: [] for fit in fitted}
     errors = {fit.objective: [MatchError() for _ in range(j, end.n + 1)] for fit in fitted}
     own: list[Tensor] = []
@@ -114,12 +114,13 @@ def _evaluate(
             targets = [first, *end.trace(first, j, end.n + 1)]
             own.append(targets[-1])
             heads.append(front(x))
-            seen = {key: own_front.run(x, 0, i) for key, own_front in fronts.items()}
-            for fit in fitted:
-                stream = fit.trace_from(seen[id(fit.front)])
-                logits[fit.objective].append(stream[-1])
-                for error, z, target in zip(errors[fit.objective], stream[:-1], targets[:-1], strict=True):
-                    error.update(z, target)
+            for own_front, fits in fronts.values():
+                seen = own_front.run(x, 0, i)
+                for fit in fits:
+                    stream = fit.trace_from(seen)
+                    logits[fit.objective].append(stream[-1])
+                    for error, z, target in zip(errors[fit.objective], stream[:-1], targets[:-1], strict=True):
+                        error.update(z, target)
     g, f = torch.cat(own).cpu(), torch.cat(heads).cpu()
     found = {}
     for fit in fitted:
