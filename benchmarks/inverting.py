@@ -89,5 +89,7 @@ class CompiledFloor:
             for _ in range(self._pairs):
                 try:
                     self._pair(self._images)
+                except (torch.cuda.OutOfMemoryError, MemoryError):
+                    raise
                 except Exception:  # of the compiler
                     self._pair, self.compiled = self._written, False
