@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 
 import pytest
 import torch
@@ -11,7 +12,18 @@ from torch import nn
 from torch.nn import functional as F
 
 from raystitch.errors import InputError
-from raystitch.nets import NormalisedNet, Point, build_net, cut, find_points, fingerprint, freeze, outline
+from raystitch.nets import (
+    NormalisedNet,
+    Point,
+    build_net,
+    cut,
+    find_points,
+    fingerprint,
+    fold_batchnorm,
+    freeze,
+    outline,
+)
+from raystitch.stitching.frozen import private_copy
 
 HALF = (0.5,) * 3, (0.5,) * 3
 
@@ -248,27 +260,96 @@ def test_in_place_operations_never_overwrite_a_representation(how):
     assert all(layer.inplace for layer in net.modules() if isinstance(layer, nn.ReLU)), "the net stays as it was"
 
 
-class HiddenWrite(nn.Module):
-    """Writes into its input out of the tracer's sight."""
+class Leaf(nn.Module):
+    """A leaf of the graph: what it does to its input is out of the tracer's sight."""
 
-    class Sly(nn.Module):
-        def forward(self, x):
-            if x.sum() > -1e9:
-                x.relu_()
-            return x
-
-    def __init__(self):
+    def __init__(self, act):
         super().__init__()
-        self.block1 = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
-        self.block2 = nn.Sequential(self.Sly(), nn.Conv2d(4, 4, 3))
+        self.act = act
 
     def forward(self, x):
-        return self.block2(self.block1(x)).mean((2, 3))
+        if x.sum() > -1e9:
+            self.act(x)
+        return 2 * x
 
 
-def test_a_write_that_cannot_be_seen_is_found_by_running():
-    with pytest.raises(InputError, match="overwrites its input"):
-        find_points(NormalisedNet(HiddenWrite(), *HALF), 8)
+class Twice(nn.Module):
+    """A block whose input is read after something else has had it."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.block1 = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+        self.first, self.block2 = first, nn.Conv2d(4, 4, 3)
+
+    def forward(self, x):
+        x = self.block1(x)
+        y = self.first(x)
+        return self.block2(x + y).mean((2, 3))
+
+
+@pytest.mark.parametrize("act", [nn.ReLU(inplace=True), torch.relu_, nn.Sequential(nn.ReLU(inplace=True))])
+@torch.no_grad()
+def test_what_a_leaf_writes_into_its_input_is_read_after_it_and_not_before(act):
+    net = freeze(NormalisedNet(Twice(Leaf(act)), *HALF))
+    chain = cut(net, find_points(net, 8, ["block1", "block2"]))
+    x = torch.rand(2, 3, 8, 8)
+    z = chain.run(x, 0, 1)
+    kept = z.clone()
+    assert torch.equal(chain.run(z, 1, 3), net(x))
+    assert torch.equal(z, kept)
+    assert bool((z < 0).any())
+
+
+class WritesOut(nn.Module):
+    def forward(self, x):
+        return torch.mul(x, 2, out=x)
+
+
+class WritesView(nn.Module):
+    def forward(self, x):
+        return x[:, :2].relu_().sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "problem"), [(WritesOut(), "overwrites its input"), (WritesView(), "does not reproduce its outputs")]
+)
+def test_a_write_that_the_graph_does_not_show_is_found_by_running(first, problem):
+    with pytest.raises(InputError, match=problem):
+        find_points(NormalisedNet(Twice(first), *HALF), 8, ["block1"])
+
+
+def test_leaves_are_the_net_s_own_with_their_modes():
+    net = freeze(NormalisedNet(Twice(Leaf(nn.Sequential(nn.BatchNorm2d(4), nn.ReLU(inplace=True)))), *HALF))
+    chain = cut(net, find_points(net, 8))
+    norms = {layer for layer in chain.modules() if isinstance(layer, nn.BatchNorm2d)}
+    assert norms == {layer for layer in net.modules() if isinstance(layer, nn.BatchNorm2d)}
+    net.train()
+    assert all(layer.training for layer in norms)
+
+
+def weight_norm_used():
+    conv = torch.nn.utils.weight_norm(nn.Conv2d(4, 4, 1))
+    conv(torch.rand(1, 4, 2, 2))  # its weight is now a result, which has gradients
+    return conv
+
+
+def locked():
+    conv = nn.Conv2d(4, 4, 1)
+    conv.lock = threading.Lock()
+    return conv
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("make", [weight_norm_used, locked])
+def test_a_net_that_cannot_be_copied_is_cut_and_told_where_it_is_copied(make):
+    leaf = Leaf(make())
+    leaf.act.requires_grad_(True)
+    net = NormalisedNet(Twice(leaf), *HALF).eval()
+    points = (Point(1, "block1", "conv", (4, 6, 6)),)
+    chain = cut(net, points)
+    for copied in (fold_batchnorm, private_copy):
+        with pytest.raises(InputError, match="the net holds what cannot be copied"):
+            copied(chain)
 
 
 def test_impossible_cuts_are_refused():

@@ -93,6 +93,9 @@ def cut(net: NormalisedNet, points: Sequence[Point]) -> CutNet:
     BatchNorm layers stay layers, whose mode can be switched; other behaviour of train mode (dropout written as a
     function, stochastic depth) is left out. Layers keep the mode they have in ``net``.
 
+    Nothing is computed here: that the pieces compute what the net computes is what :func:`~raystitch.nets.find_points` looks
+    at, which refuses nets that write into their tensors in ways the graph does not show.
+
     Args:
         net: the net.
         points: from :func:`~raystitch.nets.find_points` for a net of this architecture, or any part of them, in order.
@@ -132,12 +135,14 @@ def _segment(net: NormalisedNet, graph: fx.Graph, start: fx.Node, stop: fx.Node)
             copies[node] = piece.node_copy(node, lambda source: copies[source])
     piece.output(copies[stop])
     segment = fx.GraphModule(net, piece, class_name="Segment")
-    for path in sorted(
-        {str(node.target) for node in piece.nodes if node.op == "call_module"}
-    ):  # wholes before their parts
-        module = segment.get_submodule(path)
-        if any(map(in_place, module.modules())):
-            segment.set_submodule(path, out_of_place(module))
+    for place, node in enumerate(piece.nodes):
+        if node.op == "call_module" and in_place(layer := segment.get_submodule(str(node.target))):
+            node.target = (
+                f"raystitch_out_of_place_{place}"  # another name: the net's own may lie in a part that is shared
+            )
+            segment.add_submodule(node.target, out_of_place(layer))
+    segment.delete_all_unused_submodules()
+    segment.recompile()
     return segment
 
 

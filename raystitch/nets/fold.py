@@ -6,7 +6,6 @@ stitch, attacking. The r of an IRI is that of the copy, within 1e-6 of the net's
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 
 import torch
@@ -16,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from raystitch.nets.cut import CutNet
-from raystitch.nets.freeze import freeze
+from raystitch.nets.freeze import deep_copy, freeze
 
 
 def fold_batchnorm(net: CutNet) -> CutNet:
@@ -27,10 +26,11 @@ def fold_batchnorm(net: CutNet) -> CutNet:
 
     Raises:
         ValueError: a BatchNorm is in train mode, where it is not an affine map.
+        InputError: something in the chain cannot be copied.
     """
     if any(layer.training for layer in net.modules() if isinstance(layer, _BatchNorm)):
         raise ValueError("only a frozen net can be folded: call freeze() first")
-    twin = copy.deepcopy(net)
+    twin = deep_copy(net)
     twin.segments = nn.ModuleList(map(_fold, twin.segments))
     freeze(twin)
     for tensor in (*twin.parameters(), *twin.buffers()):

@@ -1,7 +1,8 @@
-"""Hold a net still, and prove that it was held: parameters and buffers, bit for bit."""
+"""Hold a net still, copy it, and prove that it was held: parameters and buffers, bit for bit."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+
+from raystitch.errors import InputError
+from raystitch.modes import evaluating
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -29,16 +33,26 @@ def held(model: Callable[..., Any]) -> Iterator[None]:
     if not isinstance(model, nn.Module):
         yield
         return
-    modes = [(module, module.training) for module in model.modules()]
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
-        freeze(model)
-        yield
+        with evaluating(model):
+            model.requires_grad_(False)
+            yield
     finally:
-        for module, training in modes:
-            module.training = training
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
+
+
+def deep_copy(module: _Module, memo: dict[int, Any] | None = None) -> _Module:
+    """A copy of a module; ``memo``, as :func:`copy.deepcopy` takes it, names what the copy has instead of copies.
+
+    Raises:
+        InputError: something that the module holds cannot be copied, such as a lock or a tensor that was computed.
+    """
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:
+        raise InputError("arch", None, f"the net holds what cannot be copied: {error}") from error
 
 
 def fingerprint(module: nn.Module) -> str:

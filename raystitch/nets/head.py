@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from raystitch.errors import InputError
+from raystitch.modes import evaluating
 
 
 @torch.no_grad()
@@ -27,7 +28,7 @@ def find_classifier(net: nn.Module, size: int) -> str:
         InputError: no linear layer gives the logits.
     """
     outputs: dict[str, Tensor] = {}
-    with in_eval(net), _watched(net, outputs):
+    with evaluating(net), _watched(net, outputs):
         device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
         logits = net(torch.linspace(0, 1, 3 * size * size, device=device).view(1, 3, size, size))
     found = [path for path, out in outputs.items() if isinstance(logits, Tensor) and _same(out, logits)]
@@ -49,18 +50,6 @@ def headless(net: nn.Module, path: str) -> Iterator[nn.Linear]:
         yield head
     finally:
         setattr(owner, leaf, head)
-
-
-@contextmanager
-def in_eval(net: nn.Module) -> Iterator[None]:
-    """Eval mode within the block; afterwards every module has the mode it had."""
-    modes = {module: module.training for module in net.modules()}
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 @contextmanager

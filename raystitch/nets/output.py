@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from raystitch.errors import InputError
+from raystitch.modes import evaluating
 from raystitch.nets.build import NormalisedNet
-from raystitch.nets.tracing import evaluating
 
 
 def check_output(net: NormalisedNet, images: Tensor, num_classes: int | None = None) -> Tensor:

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, fx, nn
 
 from raystitch.errors import InputError
+from raystitch.modes import evaluating
 from raystitch.nets.blocks import Candidates, choose_modules
 from raystitch.nets.build import NormalisedNet
 from raystitch.nets.cut import CutNet, Kind, Point, live_nodes, node_at, segments_between, valid_modules, why_nowhere
 from raystitch.nets.liveness import Liveness
 from raystitch.nets.output import check_output
-from raystitch.nets.tracing import Trace, evaluating, trace
+from raystitch.nets.tracing import Trace, trace
 
 TOLERANCE = 1e-4
 """Largest difference between the chain's and the net's logits, relative to the largest logit, that passes as exact."""

@@ -2,16 +2,15 @@
 
 timm's own tracer settings are used. A class whose forward cannot be traced (control flow on values) becomes a leaf of
 the graph; only a net whose own forward cannot be traced is refused. In-place operations are replaced by out-of-place
-ones, so that no segment of the graph can overwrite its input; what is read of a tensor after it was overwritten is the
-new value, as it is in the net.
+ones, and leaves that may write into what they are given are given copies, so that no segment of the graph can overwrite its
+input; what is read of a tensor after it was overwritten is the new value, as it is in the net.
 """
 
 from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +19,10 @@ from timm.models._features_fx import get_notrace_functions, get_notrace_modules
 from torch import fx, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 from raystitch.errors import InputError
+from raystitch.modes import evaluating
 from raystitch.nets.build import NormalisedNet
 
 
@@ -62,18 +63,6 @@ def trace(net: NormalisedNet) -> Trace:
                 leaf_types.add(type(culprit))
     _make_out_of_place(net, graph)
     return Trace(graph, tracer.outputs, tracer.scopes, frozenset(tracer.leaves))
-
-
-@contextmanager
-def evaluating(net: nn.Module) -> Iterator[None]:
-    """Eval mode inside; every module's own mode is put back afterwards."""
-    modes = [(module, module.training) for module in net.modules()]
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 class _PathTracer(fx.Tracer):
@@ -134,31 +123,37 @@ _OUT_OF_PLACE: dict[Any, Any] = {
 }
 
 
-def out_of_place(module: nn.Module) -> nn.Module:
-    """A twin of ``module`` that shares its parameters and buffers, and whose in-place layers are not."""
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-    twin = copy.deepcopy(module, shared)
-    for part in filter(in_place, twin.modules()):
-        part.inplace = False  # type: ignore[assignment]
+def in_place(layer: nn.Module) -> bool:
+    """Whether it is a layer of torch's own that overwrites its input; what a flag of that name means elsewhere is not known."""
+    return _of_torch(layer) and getattr(layer, "inplace", False) is True
+
+
+def out_of_place(layer: nn.Module) -> nn.Module:
+    """A twin of an :func:`in_place` layer that leaves its input as it is; it has the mode that the layer has now."""
+    twin = copy.copy(layer)
+    twin.inplace = False  # type: ignore[assignment]
     return twin
 
 
-def in_place(module: nn.Module) -> bool:
-    """Whether it is a layer that overwrites its input."""
-    return getattr(module, "inplace", False) is True
+def own_copy(value: Any) -> Any:
+    """What a leaf of the graph may write into: a copy of a tensor, anything else as it is."""
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _make_out_of_place(net: nn.Module, graph: fx.Graph) -> None:
     """Rewrite ``a.add_(b)``, ``a += b``, ``relu(a, inplace=True)`` to new values that later uses of ``a`` read.
 
-    Layers that are in place are nodes as they are: what runs the graph gives it an :func:`out_of_place` twin of each.
+    In-place layers of torch are nodes as they are: what runs the graph gives it an :func:`out_of_place` twin of each. A
+    module that is a leaf and not a layer of torch is given an :func:`own_copy` of its input, which later uses read.
     """
     order = {node: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if node.op == "call_module":
             layer = net.get_submodule(str(node.target))
-            if not (in_place(layer) and type(layer).__module__.startswith("torch.nn.")):
-                continue  # what a flag of that name means elsewhere is not known
+            if _may_write(layer):
+                _give_copies(node, order)
+            if not in_place(layer):
+                continue
         elif not _writes(node):
             continue
         elif node.op == "call_method" and hasattr(torch.Tensor, str(node.target)[:-1]):
@@ -172,6 +167,24 @@ def _make_out_of_place(net: nn.Module, graph: fx.Graph) -> None:
         written = node.args[0] if node.args else node.kwargs.get("input")
         if isinstance(written, fx.Node):
             _read_instead(written, node, order)
+
+
+def _of_torch(layer: nn.Module) -> bool:
+    return type(layer).__module__.startswith("torch.nn.")
+
+
+def _may_write(layer: nn.Module) -> bool:
+    """Whether it is not known to leave its input as it is: layers of torch and those of its kinds that nets subclass do."""
+    return not (_of_torch(layer) or isinstance(layer, (_BatchNorm, _ConvNd)))
+
+
+def _give_copies(leaf: fx.Node, order: dict[fx.Node, int]) -> None:
+    for given in leaf.all_input_nodes:
+        with leaf.graph.inserting_before(leaf):
+            own = leaf.graph.call_function(own_copy, (given,))
+        order[own] = order[leaf]
+        leaf.replace_input_with(given, own)
+        _read_instead(given, own, order)
 
 
 def _read_instead(old: fx.Node, new: fx.Node, order: dict[fx.Node, int]) -> None:

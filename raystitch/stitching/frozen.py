@@ -6,13 +6,14 @@ move in the copy alone.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import TypeVar
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from raystitch.nets.freeze import deep_copy
 
 NetT = TypeVar("NetT", bound=nn.Module)
 
@@ -21,9 +22,12 @@ def private_copy(net: NetT, device: str | torch.device | None = None) -> NetT:
     """A copy in eval mode, free of gradients, on ``device`` (``None``: where it is).
 
     On the same device its parameters share the net's memory. The given net is left as it is.
+
+    Raises:
+        InputError: something in the net cannot be copied.
     """
     memo: dict[int, object] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in net.parameters()}
-    twin = copy.deepcopy(net, memo).eval()
+    twin = deep_copy(net, memo).eval()
     return twin if device is None else twin.to(device)
 
 

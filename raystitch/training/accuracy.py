@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from raystitch.data import ImageSet, overlapped, to_device, to_float
-from raystitch.nets.head import in_eval
+from raystitch.modes import evaluating
 
 
 @torch.inference_mode()
@@ -14,7 +14,7 @@ def accuracy(net: nn.Module, data: ImageSet, device: torch.device | str = "cpu",
     """Top-1 accuracy in percent, in eval mode; modules get their modes back, the net stays on ``device``."""
     net.to(device)
     right = 0
-    with in_eval(net):
+    with evaluating(net):
         shown = (to_float(to_device(part, device)) for part in torch.split(data.images, batch))
         batches = overlapped(shown, device, data.key is not None)
         for images, labels in zip(batches, torch.split(data.labels, batch), strict=True):
