@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from timm.layers import BatchNormAct2d
 from torch import fx, nn
 
 from raystitch.nets import (
     CutNet,
     NormalisedNet,
     Point,
+    SoftPrefix,
     build_net,
     cut,
     find_points,
@@ -39,6 +41,9 @@ def warmed(net: NormalisedNet, size: int) -> NormalisedNet:
         ("cifar_resnet20", {}, 32),
         ("resnet18", {"stem": "cifar"}, 32),
         ("mobilenetv3_small_050", {}, 32),
+        ("regnety_002", {}, 32),
+        ("densenet121", {}, 32),
+        ("tf_efficientnet_lite0", {}, 32),
         ("vit_tiny_patch16_224", {"img_size": 16, "patch_size": 8, "depth": 2}, 16),
     ],
 )
@@ -54,10 +59,49 @@ def test_folded_chain_computes_the_same_at_every_point(arch: str, args: dict, si
     assert not any(p.requires_grad for p in folded.parameters())
 
 
-@pytest.mark.parametrize(("arch", "size"), [("cifar_resnet20", 32), ("resnet_mini", 8), ("resnet18", 32)])
-def test_no_batchnorm_is_left_in_a_residual_net(arch: str, size: int) -> None:
+@pytest.mark.parametrize(
+    ("arch", "size"),
+    [("cifar_resnet20", 32), ("resnet_mini", 8), ("resnet18", 32), ("regnety_002", 32), ("mobilenetv3_small_050", 32)],
+)
+def test_no_batchnorm_is_left_where_each_follows_a_convolution(arch: str, size: int) -> None:
     net = freeze(build_net(arch, 10, {}, *NORM))
     assert batchnorms(fold_batchnorm(cut(net, find_points(net, size)))) == 0
+
+
+def test_activations_that_batchnorm_layers_contain_can_be_softened_once_folded() -> None:
+    net = freeze(build_net("regnety_002", 10, {}, *NORM, seed=1))
+    chain = fold_batchnorm(cut(net, find_points(net, 32)))
+    soft, hard = SoftPrefix(chain, chain.n), chain.run
+    x = torch.rand(2, 3, 32, 32)
+    assert torch.equal(soft(x, 1.0), hard(x, 0, chain.n))
+    inside = sum(isinstance(layer, BatchNormAct2d) and isinstance(layer.act, nn.ReLU) for layer in net.modules())
+    relus = [layer for layer in chain.modules() if isinstance(layer, nn.ReLU)]
+    assert len(relus) >= inside > 0
+    assert not any(layer.inplace for layer in relus)
+
+
+class NormTwice(nn.Module):
+    """One layer of BatchNorm and activation that serves two places, and one that has no statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(3, 3, 1) for _ in range(3))
+        self.shared, self.of_batches = (
+            BatchNormAct2d(3),
+            BatchNormAct2d(3, track_running_stats=False, act_layer=nn.SiLU),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.of_batches(self.convs[2](x))
+        return self.shared(self.convs[1](self.shared(self.convs[0](x)))).mean((2, 3))
+
+
+def test_layers_of_batchnorm_and_activation_that_cannot_be_folded_compute_the_same() -> None:
+    torch.manual_seed(0)
+    net = warmed(NormalisedNet(NormTwice(), *NORM), 8)
+    x = torch.rand(4, 3, 8, 8)
+    folded = fold_batchnorm(cut(net, find_points(net, 8, ["convs.2"])))
+    torch.testing.assert_close(folded(x), net(x))
 
 
 def test_moving_batchnorm_is_not_folded() -> None:
