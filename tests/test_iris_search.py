@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import scipy.fft
@@ -151,6 +153,38 @@ def test_every_way_to_write_a_relu_is_softened_and_the_net_keeps_its_own() -> No
     torch.testing.assert_close(_slope_at(prefix, x, 1.0), true - 3 * inner - last)
     x = x.detach().requires_grad_()
     torch.testing.assert_close(torch.autograd.grad(net.run(x, 0, 1).sum(), x)[0], true)
+
+
+@pytest.mark.parametrize("write", [nn.ReLU6(), nn.ReLU6(inplace=True), nn.functional.relu6])
+def test_a_relu6_is_soft_at_both_ends(write: Callable[[Tensor], Tensor]) -> None:
+    class Written(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = write
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.act(x * 1.0)
+
+    net = random_cut(Written(), nn.Flatten())
+    prefix = SoftPrefix(net, 1)
+    x = torch.linspace(-3, 9, 48).reshape(1, 3, 4, 4)  # neither 0 nor 6 is among them
+    assert torch.equal(prefix(x, 1.0), x.clamp(0, 6))
+    torch.testing.assert_close(_slope_at(prefix, x, 0.0), ((x > 0) & (x < 6)).float())
+    for strength in (1.0, torch.ones(1)):
+        torch.testing.assert_close(_slope_at(prefix, x, strength), _softened_slope(torch.minimum(x, 6 - x), 1.0))
+
+
+def test_softening_finds_what_the_true_gradient_cannot_where_units_are_at_their_ceiling() -> None:
+    # The unit is at 6 at every start (pixels are above 0) and lower at the target, black: the true gradient says nothing.
+    net = random_cut(nn.Sequential(nn.Conv2d(3, 1, 1), nn.ReLU6()), nn.Flatten())
+    weight, bias = net.parameters()
+    weight.fill_(10.0)
+    bias.fill_(5.0)
+    black, seeds = torch.zeros(2, 3, 4, 4), sample_seeds(2)
+    start = invert(SoftPrefix(net, 1), black, seeds, IriConfig(optimiser="adam", steps=60))
+    softened = invert(SoftPrefix(net, 1), black, seeds, IriConfig(steps=60))
+    assert start.residual.min() > 0.15
+    assert softened.residual.max() < 0.5 * start.residual.min()
 
 
 def test_softening_finds_what_the_true_gradient_cannot() -> None:

@@ -2,9 +2,9 @@
 
 The gradient of a ReLU is zero wherever its input is negative, so a search that starts from noise gets no word from the units
 that are off and should be on, and none that a unit which is on by little may go off. A surrogate gradient (those of spiking
-nets: Neftci, Mostafa & Zenke 2019) tells it: backwards the step from 0 to 1 is as wide as a share of what inputs are on noise,
-and it narrows to nothing in the end. The forward pass, and so every representation and every residual, stays exactly that
-of the net.
+nets: Neftci, Mostafa & Zenke 2019) tells it: backwards the step from 0 to 1 is as wide as a share of what inputs are on
+noise, and it narrows to nothing in the end. A ReLU6, whose gradient dies at 6 as well, has two such steps. The forward pass,
+and so every representation and every residual, stays exactly that of the net.
 """
 
 from __future__ import annotations
@@ -28,51 +28,60 @@ _TINY = 1e-30  # far below any input; a normal number in bfloat16 too
 
 
 class _Softened(torch.autograd.Function):
-    """ReLU whose step is soft backwards; the width is one for all images, or a tensor that broadcasts."""
+    """ReLU whose steps are soft backwards; the width is one for all images, or a tensor that broadcasts."""
 
     @staticmethod
-    def forward(x: Tensor, width: float | Tensor) -> Tensor:
-        return torch.relu(x)
+    def forward(x: Tensor, width: float | Tensor, ceiling: float) -> Tensor:
+        return _clipped(x, ceiling)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, width = inputs
+        x, width, ctx.ceiling = inputs
         tensors = (width,) if isinstance(width, Tensor) else ()
         ctx.save_for_backward(x, *tensors)
         ctx.width = None if tensors else width
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         x, *tensors = ctx.saved_tensors
         width = tensors[0].to(x.dtype) if tensors else ctx.width
+        if ctx.ceiling < math.inf:
+            x = torch.minimum(x, ctx.ceiling - x)
         x = x - _TINY  # nothing passes at 0 when the width is 0
-        return (0.5 + 0.5 * x / (x.abs() + width)) * grad, None  # in the layout of x
+        return (0.5 + 0.5 * x / (x.abs() + width)) * grad, None, None  # in the layout of x
 
 
-def soft_relu(x: Tensor, width: float | Tensor) -> Tensor:
-    """x (B, …) → max(x, 0); backwards, the gradient is multiplied by ½ (1 + x / (|x| + ``width``)).
+def soft_relu(x: Tensor, width: float | Tensor, ceiling: float = math.inf) -> Tensor:
+    """x (B, …) → min(max(x, 0), ceiling); backwards, the gradient is multiplied by ½ (1 + u / (|u| + ``width``)).
+
+    There u is the distance to where the gradient dies: x, or ceiling − x if that is less.
 
     Args:
         x: any float tensor.
         width: ≥ 0, for the whole batch or one for each image (B,); at 0 the gradient is that of the ReLU.
+        ceiling: 6 for a ReLU6.
     """
     if isinstance(width, Tensor):
         width = width.reshape(-1, *[1] * (x.dim() - 1))
     elif width == 0:
-        return torch.relu(x)
-    soft: Tensor = _Softened.apply(x, width)
+        return _clipped(x, ceiling)
+    soft: Tensor = _Softened.apply(x, width, ceiling)
     return soft
+
+
+def _clipped(x: Tensor, ceiling: float) -> Tensor:
+    return torch.relu(x) if ceiling == math.inf else nn.functional.hardtanh(x, 0.0, ceiling)
 
 
 class _SoftReLU(nn.Module):
     """The same, its width a share of a scale, by default 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, ceiling: float) -> None:
         super().__init__()
-        self.scale = 1.0
+        self.ceiling, self.scale = ceiling, 1.0
 
     def forward(self, x: Tensor, share: float | Tensor) -> Tensor:
-        return soft_relu(x, share * self.scale)
+        return soft_relu(x, share * self.scale, self.ceiling)
 
     def measure(self, x: Tensor) -> None:
         """Take the root mean square of such inputs for the scale, if they are finite."""
@@ -83,7 +92,7 @@ class _SoftReLU(nn.Module):
 class SoftPrefix:
     """Images (B, 3, H, W) in [0, 1] → representation at a point, with ReLUs that can be softened backwards.
 
-    Shares the net's parameters and leaves the net as it is. Activations other than ReLU keep their own gradients.
+    Shares the net's parameters and leaves the net as it is. Activations other than ReLU and ReLU6 keep their own gradients.
 
     Args:
         net: a frozen chain.
@@ -140,11 +149,11 @@ def _with_soft_relus(segment: nn.Module, last: bool) -> nn.Module:
         last_width = twin.graph.placeholder("last_width")
         width = twin.graph.placeholder("width")
     relus = _relus(twin)
-    for place, relu in enumerate(relus):
-        twin.add_submodule(f"raystitch_soft_relu_{place}", _SoftReLU())
+    for place, (relu, ceiling) in enumerate(relus.items()):
+        twin.add_submodule(f"raystitch_soft_relu_{place}", _SoftReLU(ceiling))
         with twin.graph.inserting_before(relu):
             x = relu.args[0] if relu.args else relu.kwargs["input"]
-            own = last_width if last and relu is relus[-1] else width
+            own = last_width if last and place == len(relus) - 1 else width
             soft = twin.graph.call_module(f"raystitch_soft_relu_{place}", (x, own))
         relu.replace_all_uses_with(soft)
         twin.graph.erase_node(relu)
@@ -153,16 +162,24 @@ def _with_soft_relus(segment: nn.Module, last: bool) -> nn.Module:
     return twin.eval()
 
 
-def _relus(segment: nn.Module) -> list[fx.Node]:
-    """In the order in which they run."""
+_CEILINGS: dict[Any, float] = {
+    **dict.fromkeys(
+        (nn.ReLU, torch.relu, torch.relu_, nn.functional.relu, nn.functional.relu_, "relu", "relu_"), math.inf
+    ),
+    **dict.fromkeys((nn.ReLU6, nn.functional.relu6), 6.0),
+}
+
+
+def _relus(segment: nn.Module) -> dict[fx.Node, float]:
+    """Each with its ceiling, in the order in which they run."""
     if not isinstance(segment, fx.GraphModule):
-        return []
-    return [node for node in segment.graph.nodes if _is_relu(segment, node)]
+        return {}
+    found = {node: _CEILINGS.get(_kind(segment, node)) for node in segment.graph.nodes}
+    return {node: ceiling for node, ceiling in found.items() if ceiling is not None}
 
 
-def _is_relu(module: fx.GraphModule, node: fx.Node) -> bool:
+def _kind(module: fx.GraphModule, node: fx.Node) -> Any:
+    """What a node is: the type of a layer, a function, or the name of a method."""
     if node.op == "call_module":
-        return type(module.get_submodule(str(node.target))) is nn.ReLU
-    if node.op == "call_function":
-        return node.target in (torch.relu, torch.relu_, nn.functional.relu, nn.functional.relu_)
-    return node.op == "call_method" and node.target in ("relu", "relu_")
+        return type(module.get_submodule(str(node.target)))
+    return node.target if node.op in ("call_function", "call_method") else None
