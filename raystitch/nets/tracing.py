@@ -136,7 +136,12 @@ def out_of_place(layer: nn.Module) -> nn.Module:
 
 
 def own_copy(value: Any) -> Any:
-    """What a leaf of the graph may write into: a copy of a tensor, anything else as it is."""
+    """What a leaf of the graph may write into: a copy of a tensor, anything else as it is.
+
+    It stays a step of its own where a graph is traced again, as unpickling does.
+    """
+    if isinstance(value, fx.Proxy):
+        return value.tracer.create_proxy("call_function", own_copy, (value,), {})
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
