@@ -63,6 +63,15 @@ def test_a_search_says_whether_it_is_compiled() -> None:
         assert inverter.compiled == compile
 
 
+@needs_compiler
+def test_images_of_another_size_are_compiled_too() -> None:
+    # torch takes a size that was another in this process for variable, and the matrices of a transform are made for one size
+    for size in (8, 12, 10):
+        inverter = Inverter(SoftPrefix(deep_cut(), 1), IriConfig(steps=2, batch=4, compile=True))
+        inverter(random_images(6, size), sample_seeds(6))
+        assert inverter.compiled
+
+
 def test_only_large_sets_are_worth_compiling() -> None:
     cpu, config = torch.device("cpu"), IriConfig(steps=100)
     able = can_compile(cpu)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from raystitch.config import IriConfig
 from raystitch.iris.optimisers import Optimiser, State
@@ -178,12 +179,22 @@ def norm_of(z: Tensor) -> Tensor:
 def compiled_whole(function: Callable[..., Any]) -> Callable[..., Any]:
     """As one graph or not at all: in pieces a step gains nothing.
 
-    Each with a cache of its own, where torch offers it: all prefixes share a code, of which torch compiles only eight.
+    Each with a cache of its own, where torch offers it: all prefixes share a code, of which torch compiles only eight. Of its
+    tensors the first dimension alone may vary, as batches do: torch takes any that were others for another prefix for variable,
+    and what cannot be compiled for a variable size of images would end it.
     """
     known = inspect.signature(torch.compile).parameters
     isolated: dict[str, Any] = {"isolate_recompiles": True} if "isolate_recompiles" in known else {}
     done: Callable[..., Any] = torch.compile(function, fullgraph=True, **isolated)
-    return done
+
+    def call(*given: Any) -> Any:
+        for tensor in tree_leaves(given):
+            if isinstance(tensor, Tensor):
+                for dimension in range(1, tensor.dim()):
+                    torch._dynamo.mark_static(tensor, dimension)
+        return done(*given)
+
+    return call
 
 
 def reason_of(error: BaseException) -> str:
