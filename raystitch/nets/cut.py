@@ -137,9 +137,8 @@ def _segment(net: NormalisedNet, graph: fx.Graph, start: fx.Node, stop: fx.Node)
     segment = fx.GraphModule(net, piece, class_name="Segment")
     for place, node in enumerate(piece.nodes):
         if node.op == "call_module" and in_place(layer := segment.get_submodule(str(node.target))):
-            node.target = (
-                f"raystitch_out_of_place_{place}"  # another name: the net's own may lie in a part that is shared
-            )
+            # not under its own name, which may lie in a part that is shared with the net
+            node.target = f"raystitch_out_of_place_{place}"
             segment.add_submodule(node.target, out_of_place(layer))
     segment.delete_all_unused_submodules()
     segment.recompile()

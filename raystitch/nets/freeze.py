@@ -51,6 +51,8 @@ def deep_copy(module: _Module, memo: dict[int, Any] | None = None) -> _Module:
     """
     try:
         return copy.deepcopy(module, memo)
+    except (torch.cuda.OutOfMemoryError, MemoryError):
+        raise
     except Exception as error:
         raise InputError("arch", None, f"the net holds what cannot be copied: {error}") from error
 
