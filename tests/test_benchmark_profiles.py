@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from test_benchmarks import images, run, small_net
+from test_benchmarks import images, small_net
+from test_benchmarks_run import run
 
 from benchmarks import inverting
 from benchmarks.ceilings import Ceilings, measure
