@@ -81,9 +81,9 @@ def test_a_solution_does_not_depend_on_how_others_are_trained():
     ("fit", "said"),
     [
         ({"stitch": "affin"}, "fit.stitch.kind = 'affin'"),
-        ({"stitch": "low_rank"}, "stitch 'low_rank' needs rank"),
-        ({"stitch": {"kind": "mlp", "rank": 3}}, "stitch 'mlp' takes no rank"),
-        ({"stitch": {"kind": "affine", "width": 3}}, "stitch 'affine' takes no width"),
+        ({"stitch": "low_rank"}, "fit.stitch.kind = 'low_rank': needs rank"),
+        ({"stitch": {"kind": "mlp", "rank": 3}}, "fit.stitch.rank = 3: goes with kind low_rank, not mlp"),
+        ({"stitch": {"kind": "affine", "width": 3}}, "fit.stitch.width = 3: goes with kind mlp, not affine"),
         ({"stitch": {"kind": "low_rank", "rank": 0}}, "fit.stitch.rank = 0"),
     ],
 )

@@ -89,12 +89,12 @@ def test_what_a_method_uses_is_part_of_its_identity() -> None:
     [
         ({"preset": "resnt"}, ["models.m.train.preset", "'resnet'"]),
         ({"method": "simclrr"}, ["models.m.train.method", "'simclr'"]),
-        ({"attack": {"steps": 3}}, ["models.m.train", "attack goes with method: adversarial"]),
-        ({"method": "adversarial", "simclr": {}}, ["models.m.train", "simclr goes with method: simclr"]),
+        ({"attack": {"steps": 3}}, ["models.m.train.attack", "goes with method: adversarial"]),
+        ({"method": "adversarial", "simclr": {}}, ["models.m.train.simclr", "goes with method: simclr"]),
         ({"method": "adversarial", "attack": {"eps": "8/0"}}, ["models.m.train.attack.eps", "'8/0'"]),
         ({"method": "adversarial", "attack": {"eps": 8}}, ["models.m.train.attack.eps", "less than or equal to 1"]),
         ({"method": "adversarial", "attack": {"epss": 1}}, ["models.m.train.attack.epss", "did you mean 'eps'"]),
-        ({"epochs": 5, "warmup": 5}, ["models.m.train", "warmup must be shorter than the 5 epochs"]),
+        ({"epochs": 5, "warmup": 5}, ["models.m.train.warmup = 5", "must be shorter than the 5 epochs"]),
     ],
 )
 def test_wrong_recipes_give_one_line(train: dict[str, Any], parts: list[str]) -> None:

@@ -103,8 +103,8 @@ def test_greyscale_is_the_luma_of_itu_r_601() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"source": "noise", "classes": ["cat", "dog"]}, "set classes to their number"),
-        ({"source": "noise", "classes": 0}, "set classes to their number"),
+        ({"source": "noise", "classes": ["cat", "dog"]}, "give their number"),
+        ({"source": "noise", "classes": 0}, "give their number"),
         ({"source": "noise", "path": "x"}, "built in"),
         ({"source": "noise", "kind": "brown"}, "'uniform' or 'pink'"),
         ({"source": "digits", "kind": "pink", "seed": 1}, "kind and seed only go with source 'noise'"),

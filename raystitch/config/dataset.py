@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
 from raystitch.access import without_credentials
-from raystitch.config.values import MAX_SIDE, FilePath, Part, Seed, class_list
+from raystitch.config.values import MAX_SIDE, FieldProblem, FilePath, Part, Seed, class_list
 
 
 class CueConfig(Part):
@@ -78,22 +78,26 @@ class DataConfig(Part):
     def _has_files(self) -> DataConfig:
         if self.source in ("digits", "noise"):
             if self.path or self.train or self.test:
-                raise ValueError(f"source {self.source!r} is built in and takes no path, train or test")
+                raise FieldProblem("source", self.source, "is built in and takes no path, train or test")
         elif self.source == "cifar" and (self.path is None or self.train or self.test):
-            raise ValueError("source 'cifar' needs path, and no train or test: the batches hold both splits")
+            problem = "needs path, and no train or test: the batches hold both splits"
+            raise FieldProblem("source", self.source, problem)
         elif self.path is None and (self.train is None or self.test is None):
-            raise ValueError(f"source {self.source!r} needs either path, or both train and test")
+            raise FieldProblem("source", self.source, "needs either path, or both train and test")
         return self
 
     @model_validator(mode="after")
     def _classes_and_noise(self) -> DataConfig:
         if self.source == "noise":
             if self.classes is not None and (not isinstance(self.classes, int) or not 1 <= self.classes <= 1_000_000):
-                raise ValueError("source 'noise' has no named classes; set classes to their number, 1 to 1000000")
+                problem = "source 'noise' has no named classes; give their number, 1 to 1000000"
+                raise FieldProblem("classes", self.classes, problem)
         elif given := sorted({"kind", "count", "seed"} & self.model_fields_set):
-            raise ValueError(f"{' and '.join(given)} only go with source 'noise', not {self.source!r}")
+            problem = f"{' and '.join(given)} only go with source 'noise', not {self.source!r}"
+            raise FieldProblem(given[0], getattr(self, given[0]), problem)
         elif isinstance(self.classes, int) or self.classes in ((), ""):
-            raise ValueError("classes is a list of names, WordNet ids or labels, or the path of a text file of these")
+            problem = "give a list of names, WordNet ids or labels, or the path of a text file of these"
+            raise FieldProblem("classes", self.classes, problem)
         elif isinstance(self.classes, str):
             without_credentials(self.classes)
         return self

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from raystitch.config.recipe import PixelDistance
-from raystitch.config.values import NORMALISATIONS, Part, Seed, one_or_many
+from raystitch.config.values import NORMALISATIONS, FieldProblem, Part, Seed, one_or_many
 
 ChannelSteps = tuple[PixelDistance, PixelDistance, PixelDistance]
 
@@ -73,11 +73,11 @@ class IriConfig(Part):
     @model_validator(mode="after")
     def _consistent(self) -> IriConfig:
         if isinstance(self.lr, tuple) and self.optimiser != "sign_pgd":
-            raise ValueError(f"lr per channel goes with optimiser sign_pgd, not {self.optimiser}")
+            problem = f"lr per channel goes with optimiser sign_pgd, not {self.optimiser}; give one number"
+            raise FieldProblem("lr", self.lr, problem)
         if self.levels and self.levels[-1] < self.tolerance:
-            raise ValueError(
-                f"levels has {self.levels[-1]:g}, but an image is finished at tolerance {self.tolerance:g}"
-            )
+            problem = f"an image is finished at tolerance {self.tolerance:g}; give levels that are no smaller"
+            raise FieldProblem("levels", self.levels, problem)
         return self
 
     @property
@@ -105,9 +105,11 @@ class StitchConfig(Part):
     @model_validator(mode="after")
     def _one_size(self) -> StitchConfig:
         for field, kind in (("rank", "low_rank"), ("width", "mlp")):
-            if (getattr(self, field) is not None) != (self.kind == kind):
-                verb = "needs" if self.kind == kind else "takes no"
-                raise ValueError(f"stitch {self.kind!r} {verb} {field}")
+            size = getattr(self, field)
+            if self.kind == kind and size is None:
+                raise FieldProblem("kind", kind, f"needs {field} beside it")
+            if self.kind != kind and size is not None:
+                raise FieldProblem(field, size, f"goes with kind {kind}, not {self.kind}")
         return self
 
     def __str__(self) -> str:

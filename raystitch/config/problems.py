@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from raystitch.access import CREDENTIALS, holds_credentials, is_secret_name
+from raystitch.config.values import FieldProblem
 from raystitch.errors import InputError, did_you_mean
 
 _NAMED = ("data", "models", "settings")
@@ -33,6 +34,10 @@ def first_problem(error: ValidationError, root: type[BaseModel]) -> InputError:
             place = "the environment, such as AWS_PROFILE" if path[0] == "s3" else "the environment"
             return InputError(where, None, f"{unknown}; credentials are left to {place}")
         return InputError(where, _brief(value), unknown)
+    if isinstance(fault := problem.get("ctx", {}).get("error"), FieldProblem):
+        path.append(fault.field)
+        value = None if _may_be_secret(path, fault.value) else _brief(fault.value)
+        return InputError(".".join(map(_shown, path)), value, str(fault))
     if problem["type"] == "missing":
         return InputError(where, None, "is required and missing")
     if loc and loc[-1] == _KEY and problem["type"] == "string_type":

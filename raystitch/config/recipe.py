@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from raystitch.config.values import Part
+from raystitch.config.values import FieldProblem, Part
 
 _SMALL: Mapping[str, Any] = {"epochs": 200, "batch": 128, "augment": "flip_crop"}
 _LARGE: Mapping[str, Any] = {"epochs": 200, "batch": 256, "augment": "resized_crop_flip"}
@@ -96,9 +96,9 @@ class TrainConfig(Part):
     def _goes_together(self) -> TrainConfig:
         for key, method in (("simclr", "simclr"), ("attack", "adversarial")):
             if key in self.model_fields_set and self.method != method:
-                raise ValueError(f"{key} goes with method: {method}, but the method is {self.method}")
+                raise FieldProblem(key, None, f"goes with method: {method}, but the method is {self.method}")
         if self.warmup >= self.epochs:
-            raise ValueError(f"warmup must be shorter than the {self.epochs} epochs")
+            raise FieldProblem("warmup", self.warmup, f"must be shorter than the {self.epochs} epochs")
         return self
 
     @property

@@ -19,6 +19,7 @@ from raystitch.config.values import (
     STUDY_NAME,
     Arm,
     EvalSet,
+    FieldProblem,
     FilePath,
     FitSeeds,
     Many,
@@ -81,7 +82,7 @@ class ModelConfig(Part):
                 "give exactly one of checkpoint, train (train: {} is the method's recipe) and untrained: true"
             )
         if self.checkpoint is not None and len(self.seeds) > 1 and "{seed}" not in self.checkpoint:
-            raise ValueError("several seeds need '{seed}' in checkpoint")
+            raise FieldProblem("checkpoint", self.checkpoint, "several seeds need '{seed}' in it")
         return self
 
 

@@ -52,6 +52,20 @@ def _takes_numbers(annotation: Any) -> bool:
     return annotation in (int, float)
 
 
+class FieldProblem(ValueError):
+    """What a check of several fields finds wrong with one of them.
+
+    Args:
+        field: its key in the part that is checked.
+        value: what it holds.
+        problem: why it is wrong, and what would be right.
+    """
+
+    def __init__(self, field: str, value: object, problem: str) -> None:
+        super().__init__(problem)
+        self.field, self.value = field, list(value) if isinstance(value, tuple) else value
+
+
 class Part(BaseModel):
     """A section of a config: frozen, with known keys only, and no number that is NaN or infinite."""
 
