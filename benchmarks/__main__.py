@@ -1,7 +1,8 @@
 """``python -m benchmarks [NAME …]``: run benchmarks one after the other, each in its own process, and write the tables.
 
-Exit codes: 0 all ran, whether or not targets are met; 1 one failed, and those after it ran; 2 the input is wrong (one line on
-standard error); 130 stopped by Ctrl-C, a signal or a lost terminal, with the benchmark that ran.
+Exit codes: 0 all ran, whether or not targets are met; 1 one failed, or the tables could not be written; 2 the input is wrong,
+or one benchmark refused it (one line on standard error); 130 stopped by Ctrl-C, a signal or a lost terminal, with the benchmark
+that ran. After one that failed or refused its input the others run.
 This process imports no torch: a child's peak memory begins with that of its parent.
 """
 
@@ -9,17 +10,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import errno
 import json
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from benchmarks.report import FILES, write
+from benchmarks.report import FILES, put_aside, render, write
 from benchmarks.running import Runner
 from benchmarks.subjects import Options, check_files
 from raystitch.errors import InputError
@@ -62,25 +63,51 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_all(arguments: argparse.Namespace, options: Options) -> int:
-    """The tables are written after each benchmark."""
-    runner, records, worst = Runner(), [], 0
+    """The tables are written after each benchmark; what could not be written at last goes to standard output."""
+    runner, tables, worst = Runner(), _Tables(Path(arguments.output), options.quick), 0
     runner.listen()
     for name in dict.fromkeys(arguments.names or NAMES):
         print(f"benchmarks: {name}", flush=True)
         code, record = _run(runner, name, options)
         if runner.stopped:
             print("benchmarks: stopped", file=sys.stderr)
-            return 130
-        if code == 2:
-            return code
+            worst = 130
+            break
         worst = max(worst, code)
         if record is not None:
-            records.append(record)
-            with _writing(arguments.output):
-                write(Path(arguments.output), records, options.quick)
-    if records:
-        print(Path(arguments.output) / "results.md")
-    return worst
+            tables.add(record)
+    return tables.close(worst)
+
+
+class _Tables:
+    """The records so far, and their files; a run's first tables put those of an earlier run aside."""
+
+    def __init__(self, folder: Path, quick: bool) -> None:
+        self._folder, self._quick = folder, quick
+        self._records: list[dict[str, Any]] = []
+        self._unwritten = False
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Write the tables with one more record; or say why they cannot be."""
+        self._records.append(record)
+        try:
+            if len(self._records) == 1:
+                for kept in put_aside(self._folder):
+                    print(f"benchmarks: earlier tables are kept as {kept}")
+            write(self._folder, self._records, self._quick)
+            self._unwritten = False
+        except OSError as error:
+            print(f"benchmarks: --output = {str(self._folder)!r}: cannot be written: {error.strerror}", file=sys.stderr)
+            self._unwritten = True
+
+    def close(self, code: int) -> int:
+        """Show where the tables are, or the tables; returns the exit code."""
+        if self._unwritten:
+            print(render(self._records, self._quick))
+            return max(code, 1)
+        if self._records:
+            print(self._folder / FILES[1])
+        return code
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -110,27 +137,21 @@ def _make_folder(path: str) -> None:
     """Before anything runs: what was measured is to have a place."""
     if not path:
         raise InputError("--output", path, "give a folder")
-    with _writing(path):
+    try:
         Path(path).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
         for name in FILES:
-            if (Path(path) / name).exists():
-                (Path(path) / name).open("a").close()
-
-
-@contextmanager
-def _writing(path: str) -> Iterator[None]:
-    try:
-        yield
+            if (Path(path) / name).is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{name} is a folder")
     except OSError as error:
         raise InputError("--output", path, f"give a folder that can be written: {error.strerror}") from None
 
 
 def _run(runner: Runner, name: str, options: Options) -> tuple[int, dict[str, Any] | None]:
     """A benchmark in its own process: its exit code, 1 for any failure but wrong input, and its record if it has one."""
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "record.json"
-        command = [sys.executable, "-m", "benchmarks.child", name, json.dumps(dataclasses.asdict(options)), str(result)]
+    with tempfile.TemporaryDirectory(prefix="raystitch-benchmark-", ignore_cleanup_errors=True) as folder:
+        result, given = Path(folder) / "record.json", dataclasses.replace(options, folder=folder)
+        command = [sys.executable, "-m", "benchmarks.child", name, json.dumps(dataclasses.asdict(given)), str(result)]
         threads = {"OMP_NUM_THREADS": str(options.threads)}
         code = runner.run(command, {**os.environ, **threads})
         if code < 0 and not runner.stopped:

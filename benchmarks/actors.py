@@ -109,7 +109,7 @@ def run(options: Options) -> Outcome:
     if len(os.sched_getaffinity(0)) < max(ACTORS):
         return Outcome([Figure(RATIO, "×", None, target=TARGETS[RATIO])], notes=["This machine has one core."])
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the figure is about cores
-    with tempfile.TemporaryDirectory(prefix="raystitch-benchmark-") as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         job, plan = _study(options, size, folder)
         models = _make_models(job, plan)
         rates: dict[int, Samples] = dict.fromkeys(ACTORS, ())

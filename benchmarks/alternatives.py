@@ -42,8 +42,8 @@ class Problem:
 def lbfgs(problem: Problem, x: Tensor, pairs: int, memory: int = 20) -> Tensor:
     """L-BFGS (Liu & Nocedal 1989) with backtracking, each image at its own pace; pixels held by the box do not take part."""
     r, slope = problem.value_and_slope(x)
-    best, past = r, _Memory(len(x), x[0].numel(), memory)
-    step, size = past.direction(x, slope), torch.ones(len(x))
+    best, past = r, _Memory(x, memory)
+    step, size = past.direction(x, slope), torch.ones_like(r)
     while problem.pairs < pairs:
         tried = (x + _wide(size) * step).clamp(0, 1)
         r_tried, slope_tried = problem.value_and_slope(tried)
@@ -59,10 +59,11 @@ def lbfgs(problem: Problem, x: Tensor, pairs: int, memory: int = 20) -> Tensor:
 class _Memory:
     """The last ``memory`` moves and changes of slope of each image."""
 
-    def __init__(self, count: int, width: int, memory: int) -> None:
-        self.moves, self.changes = torch.zeros(memory, count, width), torch.zeros(memory, count, width)
-        self.weight = torch.zeros(memory, count)
-        self.scale, self.next = torch.zeros(count), torch.zeros(count, dtype=torch.int64)
+    def __init__(self, x: Tensor, memory: int) -> None:
+        self.moves = x.new_zeros(memory, *x.flatten(1).shape)
+        self.changes = torch.zeros_like(self.moves)
+        self.weight = x.new_zeros(memory, len(x))
+        self.scale, self.next = x.new_zeros(len(x)), x.new_zeros(len(x), dtype=torch.int64)
 
     def learn(self, move: Tensor, change: Tensor, taken: Tensor) -> None:
         """Remember those of the images ``taken`` whose curvature is positive."""
@@ -78,7 +79,7 @@ class _Memory:
     def direction(self, x: Tensor, slope: Tensor) -> Tensor:
         """The two-loop recursion; a normalised downhill step where nothing is known yet, or where it points uphill."""
         free = ~(((x <= 0) & (slope > 0)) | ((x >= 1) & (slope < 0)))
-        downhill, images = (slope * free).flatten(1), torch.arange(len(x))
+        downhill, images = (slope * free).flatten(1), torch.arange(len(x), device=x.device)
         slots = [(self.next - 1 - back) % len(self.moves) for back in range(len(self.moves))]
         recalled = [(self.moves[k, images], self.changes[k, images], self.weight[k, images]) for k in slots]
         q, parts = downhill.clone(), []
@@ -97,7 +98,7 @@ class _Memory:
 @sdpa_kernel(SDPBackend.MATH)  # the fused attention knows no forward-mode derivative
 def gauss_newton(problem: Problem, x: Tensor, pairs: int, inner: int = 10) -> Tensor:
     """Levenberg–Marquardt, each step solved by ``inner`` conjugate-gradient steps on the linearised net."""
-    damping = torch.full((len(x),), 1e-3)
+    damping = x.new_full((len(x),), 1e-3)
     best: Tensor = problem.residuals(x).detach().norm(dim=1)
     spent = 0.5
     while spent < pairs:

@@ -18,8 +18,8 @@ import torch
 from benchmarks.machine import describe, peak_memory
 from benchmarks.outcome import Outcome
 from benchmarks.subjects import Options
-from raystitch.allocator import keep_freed_memory
 from raystitch.errors import InputError
+from raystitch.memory import keep_freed_memory
 
 
 def main(name: str, options: Options, result: Path) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from raystitch.config import IriConfig
 from raystitch.iris import Inversion, Inverter, sample_seed
+from raystitch.iris.compiling import can_compile
 from raystitch.iris.passes import Prefix, compiled_whole
 from raystitch.nets import CutNet, SoftPrefix, fold_batchnorm
 
@@ -24,10 +25,15 @@ def run(prefix: Prefix, images: Tensor, search: IriConfig, steps: int) -> Invers
 
 
 class Search:
-    """The same as something to call again and again: what ``search.compile`` asks for is compiled in the first call."""
+    """The same as something to call again and again: what ``search.compile`` asks for is compiled in the first call.
+
+    Without a compiler it runs as it is written, as it does where the compiler fails.
+    """
 
     def __init__(self, prefix: Prefix, images: Tensor, search: IriConfig, steps: int) -> None:
         self._images = images
+        if search.compile and not can_compile(images.device):
+            search = search.model_copy(update={"compile": False})
         self._seeds = [sample_seed(search.seed, row) for row in range(len(images))]
         self._inverter = Inverter(prefix, search.model_copy(update={"steps": steps, "batch": len(images)}))
 
@@ -46,7 +52,8 @@ def on_compiling(uncompiled: Collection[int]) -> str:
     note = "Steps are compiled before they are timed, which takes some 10 s for each prefix and precision"
     if not uncompiled:
         return f"{note}."
-    return f"{note}; but the compiler failed at points {', '.join(map(str, uncompiled))}: there they ran as they are written."
+    points = ", ".join(map(str, uncompiled))
+    return f"{note}; but there was no compiler, or it failed, at points {points}: there they ran as they are written."
 
 
 def floor(prefix: Prefix, images: Tensor, search: IriConfig, pairs: int) -> None:
@@ -60,13 +67,11 @@ def floor(prefix: Prefix, images: Tensor, search: IriConfig, pairs: int) -> None
 
 
 class CompiledFloor:
-    """The same with each pair compiled as one graph, in the first call; as written where the compiler fails.
+    """The same with each pair compiled as one graph, in the first call; as written without a compiler, or where it fails.
 
     Attributes:
         compiled: whether the pairs so far were.
     """
-
-    compiled = True
 
     def __init__(self, prefix: Prefix, images: Tensor, search: IriConfig, pairs: int) -> None:
         low, device, self._pairs = search.precision != "float32", images.device.type, pairs
@@ -81,7 +86,8 @@ class CompiledFloor:
             grad: Tensor = pull(z)[0]
             return grad
 
-        self._pair, self._written = compiled_whole(pair), pair
+        self.compiled, self._written = can_compile(images.device), pair
+        self._pair = compiled_whole(pair) if self.compiled else pair
 
     def __call__(self) -> None:
         """Run it."""

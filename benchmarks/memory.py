@@ -51,7 +51,7 @@ def run(options: Options) -> Outcome:
     raw = study(options, limit, iri, [size.point])
     config = parse_config({**raw, "fit": {"batch": 2, "init_images": 2}})
     unit = expand(config, catalogue.inspect(config)).iris[0]
-    with tempfile.TemporaryDirectory(prefix="raystitch-benchmark-") as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         used = _invert(_bench(options, config, unit, folder), unit)
     first, rest = used[size.first], used[size.first :]
     label = f"from {size.first} shards to {unit.shard_count} ({unit.count} images)"

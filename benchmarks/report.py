@@ -14,13 +14,47 @@ Record = Mapping[str, Any]
 
 
 def write(folder: Path, records: Sequence[Record], quick: bool) -> None:
-    """Write both files."""
+    """Write both files, each whole or not at all.
+
+    Raises:
+        OSError: one cannot be written; what it held is still there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    machine = records[0]["machine"]
-    content = {"created": created, "quick": quick, "machine": machine, "benchmarks": list(records)}
-    (folder / JSON).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
-    (folder / MARKDOWN).write_text("\n".join(_lines(created, machine, records, quick)) + "\n")
+    content = {"created": _now(), "quick": quick, "machine": records[0]["machine"], "benchmarks": list(records)}
+    _replace(folder / JSON, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    _replace(folder / MARKDOWN, render(records, quick))
+
+
+def render(records: Sequence[Record], quick: bool) -> str:
+    """The tables as Markdown."""
+    return "\n".join(_lines(_now(), records[0]["machine"], records, quick)) + "\n"
+
+
+def put_aside(folder: Path) -> Iterator[Path]:
+    """Call an earlier run's files by the time they were written, and give the new names.
+
+    Raises:
+        OSError: one cannot be renamed.
+    """
+    for name in FILES:
+        path = folder / name
+        if path.exists():
+            stamp = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+            yield path.rename(path.with_stem(f"{path.stem}-{stamp}"))
+
+
+def _replace(path: Path, text: str) -> None:
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_text(text)
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _lines(created: str, machine: Record, records: Sequence[Record], quick: bool) -> Iterator[str]:

@@ -32,13 +32,13 @@ class Runner:
                 signal.signal(number, self._stop)
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        """The exit code. Of a process that was stopped nothing that it started is left."""
+        """The exit code. Nothing that the process started is left when it was stopped, or ended by a signal."""
         self._child = child = subprocess.Popen(command, env=environment, start_new_session=True)
         if self.stopped:  # while it began
             self._stop()
         code = child.wait()
         signal.alarm(0)
-        if self.stopped:
+        if self.stopped or code < 0:
             self._kill()
         self._child = None
         return code

@@ -81,7 +81,7 @@ def run(options: Options) -> Outcome:
     """Seconds and MiB of one sweep on a Ray of its own, and of loading its table before and after merging."""
     size = QUICK if options.quick else FULL
     seconds: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="raystitch-benchmark-") as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         store, begun = Store(folder), time.perf_counter()
         config = parse_config(_study(size))
         plan = expand(config, inspect(config))

@@ -23,6 +23,7 @@ class Options:
         device: torch device of everything.
         threads: torch threads.
         quick: few images, points and rounds: shows that everything runs, not how fast.
+        folder: for files, which whoever runs the benchmark removes; None is the system's folder for such.
     """
 
     data: str
@@ -30,6 +31,7 @@ class Options:
     device: str
     threads: int
     quick: bool
+    folder: str | None = None
 
 
 def check_files(options: Options) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +16,9 @@ from torch import Tensor, nn
 
 from benchmarks import inverting, published
 from benchmarks.actors import Gate
+from benchmarks.alternatives import Problem, gauss_newton, lbfgs
 from benchmarks.outcome import Figure, Target
-from benchmarks.report import write
+from benchmarks.report import FILES, put_aside, write
 from benchmarks.turns import geometric_mean, in_turns, ratios, summary
 from raystitch.catalogue import inspect
 from raystitch.config import FitConfig, IriConfig, parse_config
@@ -27,6 +31,10 @@ from raystitch.plan import expand
 from raystitch.stitching import fit_stitches
 
 PIXELS = 3 * 4 * 4
+RECORD = {
+    "name": "bench", "seconds": 1.0, "peak_memory": {"process_mib": 100.4}, "machine": {"cpu": "x", "gpu": None},
+    "figures": [], "tables": [], "notes": ["One note."], "facts": {"rounds": 2},
+}  # fmt: skip
 
 
 def linear_net(matrix: Tensor) -> CutNet:
@@ -146,10 +154,7 @@ def test_tables_show_targets_beside_figures(tmp_path: Path) -> None:
          "target": {"sense": "at most", "bound": 2048}, "verdict": "met"},
         {"name": "r", "unit": "", "value": 0.03614, "low": 0.03, "high": 0.04, "target": None, "verdict": ""},
     ]  # fmt: skip
-    record = {
-        "name": "bench", "seconds": 1.0, "peak_memory": {"process_mib": 100.4}, "machine": {"cpu": "x", "gpu": None},
-        "figures": figures, "tables": [], "notes": ["One note."], "facts": {"rounds": 2},
-    }  # fmt: skip
+    record = {**RECORD, "figures": figures}
     write(tmp_path / "new", [record], quick=False)
     text = (tmp_path / "new" / "results.md").read_text()
     assert "| bench | speed | 3 × (2.5–3.5) | at least 2 | met |" in text
@@ -188,3 +193,50 @@ def test_gate_times_no_start_up() -> None:
         gate.finished(task)  # type: ignore[arg-type]
     assert gate.over.is_set()
     assert gate.seconds > 0
+
+
+def test_tables_of_an_earlier_run_are_kept(tmp_path: Path) -> None:
+    record = {**RECORD, "name": "first"}
+    write(tmp_path, [record], quick=False)
+    stamps = {(tmp_path / name).stat().st_mtime for name in FILES}
+    kept = list(put_aside(tmp_path))
+    assert list(put_aside(tmp_path)) == []
+    assert [path.suffix for path in kept] == [".json", ".md"]
+    assert {path.stat().st_mtime for path in kept} == stamps
+    write(tmp_path, [{**RECORD, "name": "second"}], quick=True)
+    found = [json.loads(path.read_text())["benchmarks"][0]["name"] for path in (kept[0], tmp_path / "results.json")]
+    assert found == ["first", "second"]
+
+
+def test_tables_that_cannot_be_written_leave_the_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, [RECORD], quick=False)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def half(path: Path, text: str) -> None:
+        path.write_bytes(text[: len(text) // 2].encode())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space"):
+        write(tmp_path, [RECORD, RECORD], quick=False)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("search", [lbfgs, gauss_newton])
+def test_second_order_searches_stay_on_the_device_of_the_images(search: Callable[..., Tensor]) -> None:
+    """Tensors of the meta device mix with no others; it holds no values, so one step each is all that it can show."""
+    x = torch.rand(3, 3, 4, 4, device="meta")
+    problem = Problem(torch.sin, torch.rand(3, 3, 4, 4, device="meta"))
+    with suppress(NotImplementedError):  # ``nonzero`` asks for values
+        assert search(problem, x, 2).device.type == "meta"
+
+
+def test_a_search_without_a_compiler_runs_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    search = inverting.Search(lambda x: x.sin(), images(2, 4), IriConfig(compile=True), steps=2)
+    floor = inverting.CompiledFloor(lambda x: x.sin() * 1.5, images(2, 4), IriConfig(), pairs=1)
+    assert len(search().residual) == 2
+    floor()
+    assert not search.compiled
+    assert not floor.compiled
+    assert "at points 3, 4: there they ran as they are written" in inverting.on_compiling([3, 4])

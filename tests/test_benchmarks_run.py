@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,18 +53,48 @@ def test_folder_without_images_is_one_line(tmp_path: Path, shared: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "few"), [("fitting", 20), ("actors", 100)])
-def test_other_data_than_cifar_10_is_one_line(name: str, few: int, tmp_path: Path, shared: Path) -> None:
-    """``few`` images of 28 pixels; actors ask for their number alone."""
+def write_images(folder: Path, count: int) -> None:
+    """Both splits, images of 28 pixels."""
     picture = BytesIO()
     Image.new("RGB", (28, 28)).save(picture, "PNG")
-    rows = [{"image": {"bytes": picture.getvalue()}, "label": row % 10} for row in range(few)]
+    rows = [{"image": {"bytes": picture.getvalue()}, "label": row % 10} for row in range(count)]
     for split in ("train", "test"):
-        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{split}-00000-of-00001.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}-00000-of-00001.parquet")
+
+
+@pytest.mark.parametrize(("name", "few"), [("fitting", 20), ("actors", 100)])
+def test_other_data_than_cifar_10_is_one_line(name: str, few: int, tmp_path: Path, shared: Path) -> None:
+    """Actors ask for the number of images alone."""
+    write_images(tmp_path, few)
     found = run(name, "--data", tmp_path, "--weights", shared / "models", "--output", tmp_path / "out")
     assert found.returncode == 2
     assert found.stderr.startswith(f"benchmarks: --data = '{tmp_path}': ")
     assert found.stderr.count("\n") == 1
+
+
+def test_one_that_refuses_its_input_lets_the_others_run(tmp_path: Path, shared: Path) -> None:
+    """Too few images for actors are enough to stream."""
+    write_images(tmp_path, 70)
+    out = tmp_path / "out"
+    found = run("actors", "streaming", "--quick", "--data", tmp_path, "--weights", shared / "models", "--output", out)
+    assert found.returncode == 2
+    assert found.stderr.startswith(f"benchmarks: --data = '{tmp_path}': has fewer than ")
+    assert found.stderr.count("\n") == 1
+    (record,) = json.loads((out / "results.json").read_text())["benchmarks"]
+    assert record["name"] == "streaming"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's list of children")
+def test_tables_that_cannot_be_written_are_shown(tmp_path: Path, shared: Path) -> None:
+    out = tmp_path / "out"
+    process, _ = begin("streaming", "--quick", "--output", out, shared=shared)
+    out.rename(tmp_path / "away")
+    out.write_text("mine")
+    shown, told = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert told == f"benchmarks: --output = '{out}': cannot be written: File exists\n"
+    assert "| streaming | share of" in shown
+    assert out.read_text() == "mine"
 
 
 def test_tables_without_a_place_are_not_made(tmp_path: Path, shared: Path) -> None:
@@ -75,19 +108,56 @@ def test_tables_without_a_place_are_not_made(tmp_path: Path, shared: Path) -> No
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def begin(
+    *arguments: str | Path, shared: Path, environment: dict[str, str] | None = None
+) -> tuple[subprocess.Popen[str], int]:
+    """The command, and the process id of its first benchmark."""
+    command = [sys.executable, "-m", "benchmarks", "--threads", "1", *map(str, arguments)]
+    command += ["--data", str(shared / "data" / "cifar10"), "--weights", str(shared / "models")]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **(environment or {})}, **pipes)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_for(children.read_text)
+    return process, int(children.read_text())
+
+
+def session(leader: int) -> dict[int, str]:
+    """Processes of a session that run, with their commands."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may end meanwhile
+            state, _, _, number = (path / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(number) == leader and state != "Z":
+                found[int(path.name)] = (path / "cmdline").read_text()
+    return found
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's list of children")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_benchmark_that_is_stopped_leaves_nothing_running(how: signal.Signals, tmp_path: Path, shared: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks", "scale", "--threads", "1", "--output", str(tmp_path)]
-    command += ["--data", str(shared / "data" / "cifar10"), "--weights", str(shared / "models")]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    wait_for(children.read_text)
-    child = int(children.read_text())
+    process, child = begin("scale", "--output", tmp_path, shared=shared)
     process.send_signal(how)
     _, told = process.communicate(timeout=60)
     assert (process.returncode, told) == (130, "benchmarks: stopped\n")
     assert not Path(f"/proc/{child}").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's list of processes")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="actors need two cores")
+@pytest.mark.xdist_group("ray")
+def test_a_benchmark_that_is_killed_leaves_nothing_and_the_next_one_runs(tmp_path: Path, shared: Path) -> None:
+    temporary, out = tmp_path / "t", tmp_path / "out"
+    temporary.mkdir()
+    environment = {"TMPDIR": str(temporary), "RAY_TMPDIR": "/tmp"}  # Ray's sockets have no room for long paths
+    process, child = begin("actors", "streaming", "--quick", "--output", out, shared=shared, environment=environment)
+    wait_for(lambda: any("ray::" in command for command in session(child).values()))
+    os.kill(child, signal.SIGKILL)
+    _, told = process.communicate(timeout=300)
+    assert (process.returncode, told) == (1, "benchmarks: actors was ended by SIGKILL\n")
+    assert not session(child)
+    assert not list(temporary.glob("raystitch-benchmark-*"))
+    (record,) = json.loads((out / "results.json").read_text())["benchmarks"]
+    assert record["name"] == "streaming"
 
 
 def test_quick_inversion_step_writes_finite_figures(tmp_path: Path, shared: Path) -> None:
