@@ -19,11 +19,11 @@ import torch
 
 from raystitch import catalogue, iris, nets, training
 from raystitch.access import Access
-from raystitch.allocator import keep_freed_memory
 from raystitch.config import EvalSet, StudyConfig, TrainConfig
 from raystitch.data import Split
 from raystitch.gallery import encode_gallery
 from raystitch.measure import Outcome, measure
+from raystitch.memory import keep_freed_memory
 from raystitch.nets import NormalisedNet
 from raystitch.predictions import encode_predictions
 from raystitch.results import SIMILARITIES, decode_rows, encode_rows

@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "raystitch"
 LEVELS = [
-    {"errors", "allocator", "access", "localfile", "modes"},
+    {"errors", "memory", "access", "localfile", "modes"},
     {"s3"},
     {"remote"},
     {"config", "store", "progress", "tarball"},

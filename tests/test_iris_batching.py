@@ -40,13 +40,6 @@ def test_as_many_images_as_fit_and_gain(share: int, batch: int, monkeypatch: pyt
     assert batch_size(torch.sin, IMAGE) == batch
 
 
-def test_workers_with_all_cores_between_them_take_half_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(batching.os, "cpu_count", lambda: 4)
-    whole = batching.os.sysconf("SC_PAGE_SIZE") * batching.os.sysconf("SC_PHYS_PAGES")
-    assert batching.memory_share(torch.device("cpu")) == whole // 8
-
-
 def test_a_set_is_the_same_whatever_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(8, 3, 3, 3, generator=torch.Generator().manual_seed(1))
     images = torch.randint(0, 256, (7, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import itertools
 
 import numpy as np
@@ -139,6 +140,25 @@ def test_each_image_passes_the_frozen_nets_once():
     fit(front, end, ("hlm",), config=recipe(init="identity"))
     assert seen["front"] == 40 + 72 + 1
     assert seen["end"] == 1  # hard labels need nothing of the end's own stream
+
+
+def test_what_is_kept_is_bounded_by_the_memory_of_the_machine(monkeypatch):
+    front, end = conv_net(0), conv_net(1)
+    module = importlib.import_module("raystitch.stitching.fit")
+    monkeypatch.setattr(module, "memory_share", lambda device: 2 * 20_000)
+    small, told = fit(front, end), fit(front, end, cache_bytes=20_000)
+    assert all(same_values(small[name], told[name]) for name in ALL)
+    passed: list[int] = []
+    for net in (front, end):
+        net.segments[0].register_forward_hook(lambda module, args, output: passed.append(len(output)))
+    counts = []
+    for share in (1 << 60, 40_000, 0):
+        monkeypatch.setattr(module, "memory_share", lambda device, share=share: share)
+        fit(front, end)
+        counts.append(sum(passed))
+        passed.clear()
+    assert counts[0] == 2 * (40 + 72 + 1)
+    assert min(counts[1:]) > counts[0], "what is not kept passes again"
 
 
 def test_an_identity_stitch_to_itself_is_the_end_model():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
 from raystitch.iris.passes import Prefix
+from raystitch.memory import memory_share
 
 MOST_ON_CPU, MOST = 128, 1024
 """Images beyond which a larger batch gains nothing; on the CPU its tensors leave the caches sooner."""
@@ -45,13 +44,3 @@ def _kept(prefix: Prefix, images: Tensor) -> int:
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
         z = prefix(images.detach().requires_grad_())
     return z.nbytes + sum(saved.untyped_storage().nbytes() for saved in storages.values())
-
-
-def memory_share(device: torch.device) -> int:
-    """Bytes that one worker may take: of a GPU a quarter of what is free, since others may start on it; of a machine's
-    memory half, in proportion to its threads among the cores."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] // 4
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    cores = os.cpu_count() or 1
-    return machine // 2 * min(torch.get_num_threads(), cores) // cores

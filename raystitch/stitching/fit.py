@@ -17,6 +17,7 @@ from torch import Tensor
 from raystitch.config import EXACT, Arm, FitConfig, Objective, PgdConfig, Protocol, canonical_objective
 from raystitch.data import Augment
 from raystitch.errors import InputError
+from raystitch.memory import memory_share
 from raystitch.modes import plainly
 from raystitch.nets import fold_batchnorm
 from raystitch.stitching.exact import check_exact, solve_exactly
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from raystitch.nets import CutNet, Point
 
 CACHE_BYTES = 2 << 30
-"""Default memory for representations that are kept: 2 GiB."""
+"""Most memory for representations that are kept, unless told: 2 GiB."""
 _AUGMENTATION_SEED = 1 << 32
 """Added to the seed for augmentation, so that its draws are not those of the batch order."""
 
@@ -54,7 +55,7 @@ def fit_stitches(
     seed: int,
     device: str | torch.device = "cpu",
     paste: Paste | None = None,
-    cache_bytes: int = CACHE_BYTES,
+    cache_bytes: int | None = None,
     attack: PgdConfig | None = None,
     end_data: LabelledImages | None = None,
     folded: tuple[CutNet, CutNet] | None = None,
@@ -75,7 +76,8 @@ def fit_stitches(
         seed: decides the batch order, the same on both arms, the augmentation and a random initialisation.
         device: where to compute; the results stay there.
         paste: plants the cue into each batch of real images, after augmentation.
-        cache_bytes: memory for representations that need computing only once.
+        cache_bytes: memory for representations that need computing only once; None is half of this worker's share of the
+            memory (:func:`raystitch.memory.memory_share`), 2 GiB at most. It changes rounding at most.
         attack: attack every image of a batch by PGD, from the image after augmentation and cue, against each objective's
             stitched net as it trains; both streams see the attacked image (METHOD §8, 3).
         end_data: images that the end's own stream sees, row by row in place of ``data``; never augmented or given a cue.
@@ -111,7 +113,8 @@ def fit_stitches(
         feed = shared_feed(fits, moving_streams(fits, source))
     else:
         keys = frozenset({FRONT}.union(*(targets(name, end_point, end.n) for name in names)))
-        kept = CachedStreams(still, keys, end_point, len(data.images), config.batch, cache_bytes)
+        budget = min(CACHE_BYTES, memory_share(torch.device(device)) // 2) if cache_bytes is None else cache_bytes
+        kept = CachedStreams(still, keys, end_point, len(data.images), config.batch, budget)
         if EXACT in names:
             _solve(results[EXACT], kept, len(data.images), config.batch)
         feed = shared_feed(fits, kept)
