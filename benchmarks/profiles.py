@@ -59,6 +59,7 @@ class Profile:
         seconds: per step, without the profiler, one value per round.
         count: FLOPs and bytes of a step.
         shares: percent of the time by group.
+        compiled: as ``seconds``, with compiled steps; none of a loop that is not compiled.
     """
 
     loop: str
@@ -67,10 +68,18 @@ class Profile:
     seconds: Samples
     count: Count
     shares: Mapping[str, float]
+    compiled: Samples = ()
 
     def of_products(self, ceilings: Ceilings) -> float:
         """FLOP/s reached, in percent of the best matrix product's."""
-        return 100 * self.count.flops / summary(self.seconds).median / ceilings.product(self.dtype)
+        return self._of_products(ceilings, self.seconds)
+
+    def compiled_of_products(self, ceilings: Ceilings) -> float | None:
+        """The same with compiled steps, which multiply as much."""
+        return self._of_products(ceilings, self.compiled) if self.compiled else None
+
+    def _of_products(self, ceilings: Ceilings, seconds: Samples) -> float:
+        return 100 * self.count.flops / summary(seconds).median / ceilings.product(self.dtype)
 
     def of_copy(self, ceilings: Ceilings) -> float:
         """Bytes per second reached, in percent of a copy's."""
@@ -97,13 +106,18 @@ def run(options: Options) -> Outcome:
 def inversion_profiles(net: CutNet, point: int, images: Tensor, size: Size, device: str) -> Iterator[Profile]:
     """The inversion as a sweep runs it, in both precisions, timed in turns; per step as in ``inversion_step``."""
     prefix = inverting.prefix_of(net, point)
-    works: dict[str, Work] = {
+    written: dict[str, Work] = {
         name: lambda s=search: inverting.run(prefix, images, s, size.steps)  # type: ignore[misc]
         for name, search in SEARCHES.items()
     }
+    compiled = {name: inverting.Search(prefix, images, search, size.steps) for name, search in SEARCHES.items()}
+    works = written | {f"{name}, compiled": search for name, search in compiled.items()}
+    times, steps = in_turns(works, size.rounds, device), size.steps + 1
     where = f"{point} ({net.points[point - 1].module})"
-    for name, samples in in_turns(works, size.rounds, device).items():
-        yield _profile(f"inversion, {name}", where, DTYPE[name], samples, works[name], size.steps + 1, device)
+    for name, work in written.items():
+        faster = per(times[f"{name}, compiled"], steps) if compiled[name].compiled else ()
+        found = _profile(f"inversion, {name}", where, DTYPE[name], times[name], work, steps, device)
+        yield replace(found, compiled=faster)
 
 
 def fitting_profile(front: CutNet, end: CutNet, point: int, data: ImageSet, size: Size, device: str) -> Profile:
@@ -177,7 +191,7 @@ def _tables(ceilings: Ceilings, found: Sequence[Profile]) -> list[Table]:
 
 RATES = (
     "loop", "point", "ms per step", "GFLOP per step", "GFLOP/s", "% of the matrix product's",
-    "MB per step", "GB/s", "% of the copy's",
+    "MB per step", "GB/s", "% of the copy's", "compiled, ms", "% of the matrix product's",
 )  # fmt: skip
 
 
@@ -187,7 +201,9 @@ def _rates(profile: Profile, ceilings: Ceilings) -> list[Cell]:
         flops / 1e9, flops / 1e9 / times.median, profile.of_products(ceilings),
         moved / 1e6, moved / 1e9 / times.median, profile.of_copy(ceilings),
     ]  # fmt: skip
-    return [profile.loop, profile.point, cell(times, 1e3), *map(_short, numbers)]
+    share = profile.compiled_of_products(ceilings)
+    compiled: list[Cell] = [None, None] if share is None else [cell(summary(profile.compiled), 1e3), _short(share)]
+    return [profile.loop, profile.point, cell(times, 1e3), *map(_short, numbers), *compiled]
 
 
 def _where(title: str, loop: str, foreign: str, found: Sequence[Profile]) -> Table:
@@ -213,6 +229,8 @@ def _notes(size: Size, options: Options) -> list[str]:
         "Search: the update of the images (moments, cosine transforms, step) and keeping the best. Stitch: its forward and "
         "backward pass and its Adam. Elementwise: activations, residual sums, normalisation, the error. Reductions: norms, "
         "pooling, losses. Rest: autograd itself, the head's matrix products, allocation. Between operations: Python.",
+        "Rates and shares are those of steps as they are written, whose operations can be told apart. Compiled, as large sets "
+        "are, a step does the same convolutions and moves fewer bytes.",
         f"An inversion of {size.steps} steps is divided by {size.steps} + 1, as in inversion_step.",
         f"Fitting: a step trains all of {', '.join(OBJECTIVES)}. What happens once, before the first step, is left out; "
         f"representations are kept as far as memory would allow with {TRAINING_SET:,} images.",

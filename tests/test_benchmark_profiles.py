@@ -22,6 +22,7 @@ from benchmarks.profiles import Profile, Size, training_loop
 from benchmarks.shares import BETWEEN, FORWARD, GROUPS, SEARCH, STITCH, group_of, shares
 from raystitch.config import FitConfig
 from raystitch.data import ImageSet
+from raystitch.iris.compiling import can_compile
 from raystitch.iris.optimisers import OPTIMISERS
 from raystitch.stitching import fit_stitches
 from raystitch.stitching.stitch import Stitch
@@ -137,6 +138,8 @@ def test_rates_are_relative_to_the_best_of_the_machine() -> None:
     profile = Profile("inversion", "1", "float32", (0.25, 0.5, 1.0), Count(flops=50, bytes=100), {})
     assert profile.of_products(ceilings) == pytest.approx(25)
     assert profile.of_copy(ceilings) == pytest.approx(20)
+    assert profile.compiled_of_products(ceilings) is None
+    assert replace(profile, compiled=(0.2, 0.25, 0.9)).compiled_of_products(ceilings) == pytest.approx(50)
     assert ceilings.product("bfloat16") == 800
 
 
@@ -159,6 +162,9 @@ def test_quick_profiles_writes_finite_figures(tmp_path: Path, shared: Path) -> N
     for table in where:
         for row in table["rows"]:
             assert sum(row[2:]) == pytest.approx(100, abs=0.5)  # each is rounded to 0.1
+    loops = [row[0].partition(",")[0] for row in rates["rows"] if (row[-2] is None) == (row[-1] is None)]
+    assert loops == ["inversion"] * 6 + ["fitting"] * 3
+    assert [row[-1] is None for row in rates["rows"]] == [not can_compile(torch.device("cpu"))] * 6 + [True] * 3
     inversions = {row[1]: row[3] for row in rates["rows"] if row[0] == "inversion, float32"}
     assert list(inversions) == ["1 (act1)", "5 (layer2.0)", "10 (layer3.2)"]
     # 8 images, 2 steps and the first and last look; two probes, of one image there and back and of two, one image that chooses
