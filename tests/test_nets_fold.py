@@ -1,9 +1,12 @@
 """The folded copy of a chain computes what the chain computes, and leaves the chain alone."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from timm.layers import BatchNormAct2d
 from torch import fx, nn
+from torch.nn.utils import prune
 
 from raystitch.nets import (
     CutNet,
@@ -149,4 +152,73 @@ def test_a_layer_used_twice_is_not_folded() -> None:
     freeze(net)
     folded = fold_batchnorm(net)
     assert batchnorms(folded) == 2
+    torch.testing.assert_close(folded(x), net(x))
+
+
+class Blocks(nn.Module):
+    """Three blocks of convolution, BatchNorm and ReLU, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [(3, 6), (6, 6), (6, 6)]
+        self.blocks = nn.Sequential(
+            *(nn.Sequential(nn.Conv2d(a, b, 3), nn.BatchNorm2d(b), nn.ReLU(inplace=True)) for a, b in widths)
+        )
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.blocks(x).mean((2, 3)))
+
+
+def hook(place: int) -> Callable[[nn.Module], None]:
+    """Doubles what a layer of each block gives."""
+    return lambda net: [block[place].register_forward_hook(lambda layer, x, z: 2 * z) for block in net.blocks]
+
+
+def own_forward(place: int) -> Callable[[nn.Module], None]:
+    """Doubles what a layer of each block gives, by a forward of the layer's own."""
+
+    def change(net: nn.Module) -> None:
+        for block in net.blocks:
+            block[place].forward = lambda x, plain=block[place].forward: 2 * plain(x)
+
+    return change
+
+
+def reparametrise(how: Callable[[nn.Module], object]) -> Callable[[nn.Module], None]:
+    return lambda net: [how(block[0]) for block in net.blocks]
+
+
+def prune_half(layer: nn.Module) -> None:
+    prune.random_unstructured(layer, "weight", 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*spectral_norm.*:FutureWarning")
+@pytest.mark.parametrize(
+    "change",
+    [
+        *map(hook, range(3)), *map(own_forward, range(3)), reparametrise(prune_half), reparametrise(nn.utils.weight_norm),
+        reparametrise(nn.utils.spectral_norm), reparametrise(nn.utils.parametrizations.weight_norm),
+        reparametrise(nn.utils.parametrizations.spectral_norm),
+    ],
+    ids=[
+        "hooked conv", "hooked norm", "hooked relu", "conv's forward", "norm's forward", "relu's forward", "pruned",
+        "weight_norm", "spectral_norm", "parametrised weight_norm", "parametrised spectral_norm",
+    ],
+)  # fmt: skip
+def test_layers_that_compute_something_else_than_their_type_says_keep_doing_so(
+    change: Callable[[nn.Module], None],
+) -> None:
+    torch.manual_seed(0)
+    own = Blocks()
+    change(own)
+    net, x = warmed(NormalisedNet(own, *NORM), 12), torch.rand(4, 3, 12, 12)
+    chain = cut(net, find_points(net, 12, ["blocks.0", "blocks.1", "blocks.2"]))
+    folded = fold_batchnorm(chain)
+    prefix = SoftPrefix(folded, 2)
+    prefix.calibrate((3, 12, 12), torch.device("cpu"))
+    expected = net.net.blocks[:2]((x - net.mean) / net.std)
+    for z in (chain.run(x, 0, 2), folded.run(x, 0, 2), prefix(x), prefix(x, 1.0)):
+        torch.testing.assert_close(z, expected)
     torch.testing.assert_close(folded(x), net(x))

@@ -21,7 +21,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from raystitch.nets.cut import CutNet
 from raystitch.nets.freeze import deep_copy, freeze
-from raystitch.nets.tracing import in_place, out_of_place
+from raystitch.nets.tracing import altered, in_place, out_of_place
 
 
 def fold_batchnorm(net: CutNet) -> CutNet:
@@ -46,12 +46,16 @@ def fold_batchnorm(net: CutNet) -> CutNet:
 
 
 def _fold(segment: nn.Module) -> nn.Module:
-    """Fold one segment; one that uses a convolution or BatchNorm layer twice cannot be folded and stays as it is."""
+    """Fold one segment.
+
+    It stays as it is where a convolution or BatchNorm layer is used twice, or computes something else than its type says.
+    """
     if not isinstance(segment, fx.GraphModule):
         return segment
     layers = dict(segment.named_modules())
     calls = Counter(id(layers[str(node.target)]) for node in segment.graph.nodes if node.op == "call_module")
-    if any(calls[id(layer)] > 1 for layer in layers.values() if isinstance(layer, (_ConvNd, _BatchNorm))):
+    folded = [layer for layer in layers.values() if isinstance(layer, (_ConvNd, _BatchNorm))]
+    if any(calls[id(layer)] > 1 or altered(layer) for layer in folded):
         return segment
     _take_apart(segment)
     return fuse(segment.eval(), inplace=True, no_trace=True)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from raystitch.nets.cut import CutNet
+from raystitch.nets.tracing import altered
 
 INNER_WIDTH, LAST_WIDTH = 0.4, 1.0
 """Of the step at full strength, against the scale of a ReLU's inputs: of all ReLUs, and of the one that runs last. See the
@@ -181,5 +182,6 @@ def _relus(segment: nn.Module) -> dict[fx.Node, float]:
 def _kind(module: fx.GraphModule, node: fx.Node) -> Any:
     """What a node is: the type of a layer, a function, or the name of a method."""
     if node.op == "call_module":
-        return type(module.get_submodule(str(node.target)))
+        layer = module.get_submodule(str(node.target))
+        return None if altered(layer) else type(layer)
     return node.target if node.op in ("call_function", "call_method") else None

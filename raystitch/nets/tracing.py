@@ -123,9 +123,20 @@ _OUT_OF_PLACE: dict[Any, Any] = {
 }
 
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def altered(layer: nn.Module) -> bool:
+    """Whether a layer computes something else than its type says: it has hooks, or a forward of its own.
+
+    Weight normalisation, spectral normalisation and pruning work by hooks, too.
+    """
+    return "forward" in vars(layer) or any(getattr(layer, name, None) for name in _HOOKS)
+
+
 def in_place(layer: nn.Module) -> bool:
     """Whether it is a layer of torch's own that overwrites its input; what a flag of that name means elsewhere is not known."""
-    return _of_torch(layer) and getattr(layer, "inplace", False) is True
+    return _of_torch(layer) and "forward" not in vars(layer) and getattr(layer, "inplace", False) is True
 
 
 def out_of_place(layer: nn.Module) -> nn.Module:
@@ -180,7 +191,7 @@ def _of_torch(layer: nn.Module) -> bool:
 
 def _may_write(layer: nn.Module) -> bool:
     """Whether it is not known to leave its input as it is: layers of torch and those of its kinds that nets subclass do."""
-    return not (_of_torch(layer) or isinstance(layer, (_BatchNorm, _ConvNd)))
+    return altered(layer) or not (_of_torch(layer) or isinstance(layer, (_BatchNorm, _ConvNd)))
 
 
 def _give_copies(leaf: fx.Node, order: dict[fx.Node, int]) -> None:
