@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.fft
 import torch
-from inversion_nets import deep_cut, random_cut, random_images, sample_seeds
+from inversion_nets import deep_cut, needs_compiler, random_cut, random_images, sample_seeds
 from torch import Tensor, nn
 
 from raystitch.config import IriConfig
@@ -16,6 +16,7 @@ from raystitch.iris import invert
 from raystitch.iris.cosine import from_cosine, to_cosine
 from raystitch.iris.optimisers import OPTIMISERS
 from raystitch.nets import SoftPrefix
+from raystitch.nets.soften import CALIBRATION
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (5, 12)])
@@ -223,3 +224,52 @@ def test_free_places_are_taken_by_images_that_wait() -> None:
     for k, one in zip((0, 9, 19), alone, strict=True):
         torch.testing.assert_close(found.residual[k], one.residual[0], rtol=0.05, atol=1e-3)
         assert abs(int(found.steps[k]) - int(one.steps[0])) <= 1
+
+
+class PositionsFirst(nn.Module):
+    """A ReLU on (positions, images, channels): as many positions as calibration has images."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.relu(x.flatten(2).permute(2, 0, 1) - 0.5).permute(1, 2, 0).reshape(x.shape)
+
+
+class InTheBatch(nn.Module):
+    """A ReLU on (images · positions, channels)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.relu(x.permute(0, 2, 3, 1).reshape(-1, x.shape[1]) - 0.5)
+        return y.reshape(x.shape[0], x.shape[2], x.shape[3], x.shape[1]).permute(0, 3, 1, 2)
+
+
+class OfAParameter(nn.Module):
+    """A ReLU on a weight, which has nothing of the images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.tensor([0.7, -1.0, 0.3]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * nn.functional.relu(self.gate)[:, None, None]
+
+
+@pytest.mark.parametrize("layer", [PositionsFirst, InTheBatch, OfAParameter])
+def test_relus_without_a_dimension_of_images_keep_their_gradients(layer: type[nn.Module]) -> None:
+    net, x = random_cut(layer(), nn.Flatten()), random_images(CALIBRATION, 4)
+    prefix = SoftPrefix(net, 1)
+    prefix.calibrate((3, 4, 4), x.device)
+    plain = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(net.run(plain, 0, 1).sum(), plain)
+    for strength in (1.0, torch.ones(len(x))):
+        torch.testing.assert_close(_slope_at(prefix, x, strength), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("layer", [PositionsFirst, InTheBatch, OfAParameter])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiler)])
+def test_nets_with_such_relus_are_inverted_image_by_image(layer: type[nn.Module], compiled: bool) -> None:
+    net = random_cut(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 3, 3), layer()), nn.Flatten())
+    images, config = random_images(6), IriConfig(steps=30, batch=3, tolerance=0.05, compile=compiled)
+    together = invert(SoftPrefix(net, 1), images, sample_seeds(6), config)
+    assert together.residual.isfinite().all()
+    for row in (0, 5):
+        alone = invert(SoftPrefix(net, 1), images[row : row + 1], sample_seeds(6)[row : row + 1], config)
+        torch.testing.assert_close(alone.residual[0], together.residual[row], rtol=1e-2, atol=1e-4)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -75,25 +75,32 @@ def _clipped(x: Tensor, ceiling: float) -> Tensor:
 
 
 class _SoftReLU(nn.Module):
-    """The same, its width a share of a scale, by default 1."""
+    """The same, its width a share of a scale, by default 1; hard if its inputs do not come image by image."""
 
     def __init__(self, ceiling: float) -> None:
         super().__init__()
-        self.ceiling, self.scale = ceiling, 1.0
+        self.ceiling, self.scale, self.hard = ceiling, 1.0, False
 
     def forward(self, x: Tensor, share: float | Tensor) -> Tensor:
-        return soft_relu(x, share * self.scale, self.ceiling)
+        return _clipped(x, self.ceiling) if self.hard else soft_relu(x, share * self.scale, self.ceiling)
 
-    def measure(self, x: Tensor) -> None:
-        """Take the root mean square of such inputs for the scale, if they are finite."""
+    def measure(self, x: Tensor, images: int) -> None:
+        """Take the root mean square of the inputs of so many images for the scale, if they are finite."""
         scale = float(x.float().square().mean().sqrt())
         self.scale = scale if math.isfinite(scale) else 1.0
+        self.compare(x, images)
+
+    def compare(self, x: Tensor, images: int) -> None:
+        """Be hard from now on, unless the inputs of so many images come one for each."""
+        self.hard |= x.dim() == 0 or len(x) != images
 
 
 class SoftPrefix:
     """Images (B, 3, H, W) in [0, 1] → representation at a point, with ReLUs that can be softened backwards.
 
-    Shares the net's parameters and leaves the net as it is. Activations other than ReLU and ReLU6 keep their own gradients.
+    Shares the net's parameters and leaves the net as it is. Activations other than ReLU and ReLU6 keep their own gradients, and
+    so do ReLUs with hooks and, once calibrated, those whose inputs have no dimension of images at the front: windows that were
+    folded into the batch, tokens before images.
 
     Args:
         net: a frozen chain.
@@ -123,7 +130,7 @@ class SoftPrefix:
 
     @torch.no_grad()
     def calibrate(self, shape: Sequence[int], device: torch.device) -> None:
-        """Measure what the inputs of each ReLU are, on noise of its own, so that widths fit the net.
+        """Measure what the inputs of each ReLU are, on noise of its own, so that widths fit the net, image by image.
 
         Args:
             shape: of an image, (3, H, W).
@@ -132,9 +139,16 @@ class SoftPrefix:
         relus = [layer for part in self._segments for layer in part.modules() if isinstance(layer, _SoftReLU)]
         if not relus:
             return
-        hooks = [relu.register_forward_pre_hook(lambda relu, given: relu.measure(given[0])) for relu in relus]
-        noise = torch.rand(CALIBRATION, *shape, generator=torch.Generator().manual_seed(0))
-        SoftPrefix.__call__(self, noise.to(device))
+        noise = torch.rand(CALIBRATION, *shape, generator=torch.Generator().manual_seed(0)).to(device)
+        self._watch(relus, noise, _SoftReLU.measure)
+        self._watch(
+            relus, noise[:1], _SoftReLU.compare
+        )  # of one batch the number of tokens could happen to be the same
+
+    def _watch(self, relus: Sequence[_SoftReLU], images: Tensor, see: Callable[[_SoftReLU, Tensor, int], None]) -> None:
+        """Run images, and let each ReLU see its inputs."""
+        hooks = [relu.register_forward_pre_hook(lambda relu, given: see(relu, given[0], len(images))) for relu in relus]
+        SoftPrefix.__call__(self, images)
         for hook in hooks:
             hook.remove()
 
